@@ -1,0 +1,43 @@
+// State shared by all kernels: the active slot and what happens when a slot is empty.
+#include "kernels/kernel.h"
+
+#include <omp.h>
+
+#include <atomic>
+#include <stdexcept>
+#include <string>
+
+#include "kernels/parallel.h"
+
+namespace minitorch {
+
+Slot active_slot = Slot::baseline;
+
+const char* slot_name(Slot slot) {
+  switch (slot) {
+    case Slot::baseline: return "baseline";
+    case Slot::avx2: return "avx2";
+    case Slot::avx512: return "avx512";
+    case Slot::cuda: return "cuda";
+  }
+  return "unknown";
+}
+
+namespace {
+std::atomic<void (*)(const char*, const char*, const char*)> missing_handler{nullptr};
+std::atomic<int (*)()> thread_source{&omp_get_max_threads};
+}  // namespace
+
+void set_missing_kernel_handler(void (*handler)(const char*, const char*, const char*)) { missing_handler = handler; }
+
+void missing_kernel(const char* kernel, const char* detail) {
+  const char* backend = active_slot == Slot::cuda ? "cuda" : "cpu";
+  if (auto handler = missing_handler.load()) handler(kernel, backend, detail);
+  throw std::runtime_error(std::string("minitorch: kernel ") + kernel + " is not implemented on the " + backend +
+                           " backend " + detail);
+}
+
+int num_threads() { return thread_source.load(std::memory_order_relaxed)(); }
+void set_num_threads_source(int (*source)()) { thread_source = source; }
+
+}  // namespace minitorch
