@@ -1,0 +1,193 @@
+// The boxed fallback and its ledger. On the CPU backend a tensor of ours and a CPU tensor can share memory, so nothing
+// is copied: arguments are seen as CPU tensors over the same storage, and results adopt the memory native allocated.
+#include "bridge/fallback.h"
+
+#include <ATen/ATen.h>
+#include <ATen/core/dispatch/Dispatcher.h>
+#include <torch/library.h>
+
+#include <chrono>
+#include <cstdlib>
+#include <map>
+#include <mutex>
+#include <unordered_map>
+
+#include "bridge/tensor.h"
+#include "kernels/kernel.h"
+#include "runtime/backend.h"
+
+namespace minitorch {
+namespace {
+
+std::mutex mutex;
+std::map<std::string, FallbackRecord> records;
+std::string (*call_site_provider)() = nullptr;
+
+FallbackPolicy policy_from_environment() {
+  const char* value = std::getenv("MINITORCH_FALLBACK");
+  const std::string name = value ? value : "";
+  if (name == "error") return FallbackPolicy::error;
+  if (name == "allow") return FallbackPolicy::allow;
+  TORCH_CHECK(name.empty() || name == "warn", "MINITORCH_FALLBACK='", name,
+              "' is not understood; allowed are error, warn and allow");
+  return FallbackPolicy::warn;
+}
+FallbackPolicy& policy() {
+  static FallbackPolicy value = policy_from_environment();
+  return value;
+}
+
+// Maps tensors of ours to CPU tensors and back for one call. Tensors that share a storage still share one over there.
+class Crossing {
+ public:
+  int64_t bytes = 0;
+
+  at::Tensor to_host(const at::Tensor& t) {
+    if (!t.defined() || t.device().type() != kDevice) return t;
+    bytes += static_cast<int64_t>(t.nbytes());
+    at::Tensor host = alias_as_host(t);
+    auto [it, fresh] = storages_.try_emplace(t.storage().unsafeGetStorageImpl(), host.storage());
+    if (!fresh) host.unsafeGetTensorImpl()->set_storage_keep_dtype(it->second);
+    pairs_.push_back({t, host, host.storage().data()});
+    return host;
+  }
+
+  c10::IValue to_host(const c10::IValue& v) {
+    if (v.isTensor()) return to_host(v.toTensor());
+    if (v.isTensorList()) {
+      c10::List<at::Tensor> list;
+      for (const at::Tensor& t : v.toTensorVector()) list.push_back(to_host(t));
+      return list;
+    }
+    if (v.isOptionalTensorList()) {
+      c10::List<std::optional<at::Tensor>> list;
+      for (const auto& t : v.toOptionalTensorVector())
+        list.push_back(t ? std::optional<at::Tensor>(to_host(*t)) : std::nullopt);
+      return list;
+    }
+    if (v.isDevice() && v.toDevice().type() == kDevice) return c10::Device(c10::kCPU);
+    return v;
+  }
+
+  // Native may have resized an out= argument: then its memory or geometry is no longer the one we lent.
+  void write_back() {
+    for (const Pair& p : pairs_) {
+      const bool moved = p.host.storage().data() != p.lent;
+      if (!moved && p.host.sizes() == p.device.sizes() && p.host.strides() == p.device.strides()) continue;
+      if (p.host.sizes() != p.device.sizes()) p.device.resize_(p.host.sizes());
+      if (p.host.strides() != p.device.strides()) p.device.as_strided_(p.host.sizes(), p.host.strides());
+      if (moved) p.device.copy_(p.host);
+    }
+  }
+
+  at::Tensor to_device(const at::Tensor& t) {
+    if (!t.defined() || t.device().type() != c10::kCPU) return t;
+    for (const Pair& p : pairs_)
+      if (p.host.is_same(t)) return p.device;
+    for (const Pair& p : pairs_) {  // a view of an argument becomes a view of the original
+      if (!p.host.storage().is_alias_of(t.storage())) continue;
+      at::Tensor view = alias_as_device(t);
+      view.unsafeGetTensorImpl()->set_storage_keep_dtype(p.device.storage());
+      return view;
+    }
+    return alias_as_device(t);
+  }
+
+  c10::IValue to_device(const c10::IValue& v) {
+    if (v.isTensor()) return to_device(v.toTensor());
+    if (v.isTensorList()) {
+      c10::List<at::Tensor> list;
+      for (const at::Tensor& t : v.toTensorVector()) list.push_back(to_device(t));
+      return list;
+    }
+    return v;
+  }
+
+ private:
+  struct Pair {
+    at::Tensor device, host;
+    const void* lent;
+  };
+  std::vector<Pair> pairs_;
+  std::unordered_map<c10::StorageImpl*, c10::Storage> storages_;
+};
+
+void record(const std::string& op, int64_t bytes, double seconds) {
+  std::string site;
+  {
+    const std::lock_guard lock(mutex);
+    if (!records.count(op)) site = "?";
+  }
+  if (!site.empty() && call_site_provider != nullptr) site = call_site_provider();  // takes the GIL: not under our lock
+  const std::lock_guard lock(mutex);
+  FallbackRecord& r = records[op];
+  if (r.count == 0) {
+    r.op = op;
+    r.call_site = site;
+  }
+  r.count++;
+  r.bytes += bytes;
+  r.seconds += seconds;
+}
+
+void fallback(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
+  const std::string name = c10::toString(op.operator_name());
+  const size_t arguments = op.schema().arguments().size();
+  const auto args = torch::jit::last(*stack, arguments);
+  if (policy() == FallbackPolicy::error || !backend().host_accessible()) {
+    std::string dtype = "none";
+    for (const c10::IValue& v : args)
+      if (v.isTensor() && v.toTensor().defined()) {
+        dtype = c10::toString(v.toTensor().scalar_type());
+        break;
+      }
+    TORCH_CHECK_NOT_IMPLEMENTED(false, "minitorch has no kernel for '", name, "' (dtype ", dtype, ") on the ",
+                                backend().name(), " backend. Set MINITORCH_FALLBACK=warn or =allow to run it on native "
+                                "CPU instead; torch.minitorch.fallbacks() lists such calls.");
+  }
+  Crossing crossing;
+  const size_t begin = stack->size() - arguments;
+  for (size_t i = 0; i < arguments; i++) (*stack)[begin + i] = crossing.to_host((*stack)[begin + i]);
+  const auto start = std::chrono::steady_clock::now();
+  op.redispatchBoxed(c10::DispatchKeySet(c10::DispatchKey::CPU), stack);
+  const std::chrono::duration<double> elapsed = std::chrono::steady_clock::now() - start;
+  crossing.write_back();
+  const size_t returns = op.schema().returns().size();
+  for (size_t i = stack->size() - returns; i < stack->size(); i++) (*stack)[i] = crossing.to_device((*stack)[i]);
+  record(name, crossing.bytes, elapsed.count());
+  if (policy() == FallbackPolicy::warn) {
+    TORCH_WARN_ONCE("minitorch has no kernel for '", name, "': it ran on native CPU. MINITORCH_FALLBACK=error|warn|allow "
+                    "decides what happens; torch.minitorch.fallbacks() lists all such calls.");
+  }
+}
+
+void report_missing_kernel(const char* kernel, const char* backend_name, const char* detail) {
+  TORCH_CHECK_NOT_IMPLEMENTED(false, "\"", kernel, "\" not implemented for '", detail, "' on minitorch's ", backend_name,
+                              " backend");
+}
+
+const bool installed = (set_missing_kernel_handler(&report_missing_kernel), true);
+
+}  // namespace
+
+FallbackPolicy fallback_policy() { return policy(); }
+void set_fallback_policy(FallbackPolicy value) { policy() = value; }
+
+std::vector<FallbackRecord> fallback_records() {
+  const std::lock_guard lock(mutex);
+  std::vector<FallbackRecord> list;
+  for (const auto& [name, r] : records) list.push_back(r);
+  return list;
+}
+
+void clear_fallback_records() {
+  const std::lock_guard lock(mutex);
+  records.clear();
+}
+
+void set_call_site_provider(std::string (*provider)()) { call_site_provider = provider; }
+
+TORCH_LIBRARY_IMPL(_, PrivateUse1, m) { m.fallback(torch::CppFunction::makeFromBoxedFunction<&fallback>()); }
+TORCH_LIBRARY_IMPL(_, AutocastPrivateUse1, m) { m.fallback(torch::CppFunction::makeFallthrough()); }
+
+}  // namespace minitorch

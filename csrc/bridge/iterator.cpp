@@ -1,0 +1,31 @@
+// See iterator.h.
+#include "bridge/iterator.h"
+
+#include "bridge/compat.h"
+#include "bridge/tensor.h"
+
+namespace minitorch {
+
+PointwiseView view_of(const at::TensorIteratorBase& iter) {
+  PointwiseView v;
+  v.ndim = iter.ndim();
+  v.num_outputs = iter.noutputs();
+  v.num_operands = iter.ntensors();
+  v.numel = iter.numel();
+  TORCH_INTERNAL_ASSERT(v.ndim <= kMaxDims && v.num_operands <= kMaxOperands);
+  const auto shape = iter.shape();
+  for (int d = 0; d < v.ndim; d++) v.sizes[d] = shape[d];
+  for (int k = 0; k < v.num_operands; k++) {
+    v.data[k] = static_cast<char*>(iter.data_ptr(k));
+    v.dtype[k] = to_dtype(iter.dtype(k));
+    const auto strides = iter.strides(k);
+    for (int d = 0; d < v.ndim; d++) v.strides[k][d] = strides[d];
+  }
+  // Operators that do not promote leave the common dtype undefined; then the first input (or output) speaks.
+  const auto common = common_dtype_or_undefined(iter);
+  v.compute = common != at::ScalarType::Undefined ? to_dtype(common)
+                                                  : v.dtype[v.num_operands > v.num_outputs ? v.num_outputs : 0];
+  return v;
+}
+
+}  // namespace minitorch

@@ -1,0 +1,117 @@
+// See tensor.h.
+#include "bridge/tensor.h"
+
+#include <ATen/EmptyTensor.h>
+#include <c10/core/TensorImpl.h>
+
+#include "bridge/allocator.h"
+#include "runtime/backend.h"
+
+namespace minitorch {
+
+namespace {
+const c10::DispatchKeySet kKeys(c10::DispatchKey::PrivateUse1);
+
+#define MT_SAME(D, S) static_assert(static_cast<int>(DType::D) == static_cast<int>(at::ScalarType::S))
+MT_SAME(U8, Byte);
+MT_SAME(I8, Char);
+MT_SAME(I16, Short);
+MT_SAME(I32, Int);
+MT_SAME(I64, Long);
+MT_SAME(F16, Half);
+MT_SAME(F32, Float);
+MT_SAME(F64, Double);
+MT_SAME(C32, ComplexHalf);
+MT_SAME(C64, ComplexFloat);
+MT_SAME(C128, ComplexDouble);
+MT_SAME(Bool, Bool);
+MT_SAME(BF16, BFloat16);
+MT_SAME(U16, UInt16);
+MT_SAME(U32, UInt32);
+MT_SAME(U64, UInt64);
+#undef MT_SAME
+
+// A tensor with the geometry of `tensor` over `storage`.
+at::Tensor with_storage(const at::Tensor& tensor, c10::Storage storage, c10::DispatchKey key) {
+  auto result = at::detail::make_tensor<c10::TensorImpl>(std::move(storage), c10::DispatchKeySet(key), tensor.dtype());
+  result.unsafeGetTensorImpl()->set_sizes_and_strides(tensor.sizes(), tensor.strides(), tensor.storage_offset());
+  if (tensor.is_conj()) result._set_conj(true);
+  if (tensor.is_neg()) result._set_neg(true);
+  return result;
+}
+
+// The memory of `source` seen from `device`; holds a reference to the source storage.
+c10::Storage alias_storage(const c10::Storage& source, c10::Device device, c10::Allocator* allocator) {
+  using Owner = c10::intrusive_ptr<c10::StorageImpl>;
+  auto* owner = new Owner(source.getWeakStorageImpl().lock());
+  at::DataPtr data(source.mutable_data(), owner, [](void* p) { delete static_cast<Owner*>(p); }, device);
+  return c10::make_intrusive<c10::StorageImpl>(c10::StorageImpl::use_byte_size_t(), source.nbytes(), std::move(data),
+                                               allocator, /*resizable=*/true);
+}
+}  // namespace
+
+at::Tensor empty(at::IntArrayRef sizes, at::ScalarType dtype, std::optional<at::MemoryFormat> format) {
+  return at::detail::empty_generic(sizes, device_allocator(), kKeys, dtype, format);
+}
+
+at::Tensor empty_strided(at::IntArrayRef sizes, at::IntArrayRef strides, at::ScalarType dtype) {
+  return at::detail::empty_strided_generic(sizes, strides, device_allocator(), kKeys, dtype);
+}
+
+DType to_dtype(at::ScalarType type) {
+  const auto d = static_cast<DType>(type);
+  TORCH_CHECK_NOT_IMPLEMENTED(size_of(d) != 0, "minitorch has no kernels for dtype ", type);
+  return d;
+}
+
+Scalar to_scalar(const at::Scalar& s) {
+  if (s.isComplex()) {
+    const auto z = s.toComplexDouble();
+    return Scalar(z.real(), z.imag());
+  }
+  if (s.isFloatingPoint()) return Scalar(s.toDouble());
+  if (s.isBoolean()) return Scalar(static_cast<int64_t>(s.toBool()));
+  if (s.isUnsigned()) return Scalar(static_cast<int64_t>(s.toUInt64()));
+  return Scalar(s.toLong());
+}
+
+TensorView view_of(const at::Tensor& tensor) {
+  TORCH_INTERNAL_ASSERT(!tensor.is_conj() && !tensor.is_neg());
+  TensorView v;
+  v.dtype = to_dtype(tensor.scalar_type());
+  v.data = static_cast<char*>(const_cast<void*>(tensor.const_data_ptr()));
+  v.ndim = static_cast<int>(tensor.dim());
+  v.numel = tensor.numel();
+  TORCH_CHECK(v.ndim <= kMaxDims, "minitorch: tensors have at most ", kMaxDims, " dimensions, got ", v.ndim);
+  for (int d = 0; d < v.ndim; d++) {
+    v.sizes[d] = tensor.size(d);
+    v.strides[d] = tensor.stride(d);
+  }
+  return v;
+}
+
+void check_same_device(std::initializer_list<const at::Tensor*> tensors) {
+  std::optional<at::Device> common;
+  for (const at::Tensor* t : tensors) {
+    if (t == nullptr || !t->defined()) continue;
+    if (!common) common = t->device();
+    TORCH_CHECK(t->device() == *common, "Expected all tensors to be on the same device, but found at least two devices, ",
+                *common, " and ", t->device(), "!");
+  }
+}
+
+at::Tensor alias_as_host(const at::Tensor& tensor) {
+  if (!tensor.defined() || tensor.is_cpu()) return tensor;
+  TORCH_INTERNAL_ASSERT(backend().host_accessible() && tensor.device().type() == kDevice);
+  auto storage = alias_storage(tensor.storage(), c10::Device(c10::kCPU), c10::GetAllocator(c10::kCPU));
+  return with_storage(tensor, std::move(storage), c10::DispatchKey::CPU);
+}
+
+at::Tensor alias_as_device(const at::Tensor& tensor) {
+  if (!tensor.defined() || tensor.device().type() == kDevice) return tensor;
+  TORCH_INTERNAL_ASSERT(backend().host_accessible() && tensor.is_cpu());
+  auto storage = alias_storage(tensor.storage(), c10::Device(kDevice, backend().current_device()), device_allocator());
+  return with_storage(tensor, std::move(storage), c10::DispatchKey::PrivateUse1);
+}
+
+}  // namespace minitorch

@@ -1,0 +1,41 @@
+// Copies between tensors of our device, and between it and the CPU.
+#include "bridge/iterator.h"
+#include "bridge/tensor.h"
+#include "kernels/pointwise.h"
+#include "runtime/backend.h"
+
+namespace minitorch {
+namespace {
+
+// aten::copy_ calls this whenever one side is ours. `src` broadcasts to the shape of `dst`.
+at::Tensor copy_from(const at::Tensor& src, const at::Tensor& dst, bool /*non_blocking*/) {
+  const bool conjugate = dst.is_complex() && src.is_conj() != dst.is_conj();
+  const bool negate = src.is_neg() != dst.is_neg();
+  // Where device memory is host memory, a CPU tensor is just another operand of the copy kernel.
+  const at::Tensor from = alias_as_device(src), to = alias_as_device(dst);
+  auto iter = at::TensorIteratorConfig()
+                  .set_check_mem_overlap(true)
+                  .add_output(to)
+                  .add_const_input(from)
+                  .resize_outputs(false)
+                  .check_all_same_dtype(false)
+                  .check_all_same_device(false)
+                  .build();
+  if (iter.numel() != 0) copy_kernel(view_of(iter));
+  if (conjugate) to.conj_physical_();
+  if (negate) to.neg_();
+  return dst;
+}
+
+at::Tensor copy_from_and_resize(const at::Tensor& src, const at::Tensor& dst) {
+  if (dst.sizes() != src.sizes()) dst.resize_(src.sizes());
+  return copy_from(src, dst, false);
+}
+
+TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
+  m.impl("_copy_from", TORCH_FN(copy_from));
+  m.impl("_copy_from_and_resize", TORCH_FN(copy_from_and_resize));
+}
+
+}  // namespace
+}  // namespace minitorch

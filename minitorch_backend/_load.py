@@ -1,0 +1,41 @@
+"""Loads the compiled library and registers the device with PyTorch, once per process."""
+
+import json
+import pathlib
+import sys
+
+import torch
+
+_PACKAGE = pathlib.Path(__file__).parent
+
+
+def check_build(info_file: pathlib.Path = _PACKAGE / "_build_info.json") -> None:
+    """Raise ImportError unless the compiled library was built for this torch and this Python."""
+    if not info_file.exists():
+        raise ImportError(
+            "minitorch_backend is not built: run 'make setup', or 'pip install --no-build-isolation .' "
+            "in its source tree."
+        )
+    info = json.loads(info_file.read_text())
+    running = str(torch.__version__)
+    if info["torch"].split("+")[0] != running.split("+")[0]:
+        raise ImportError(
+            f"minitorch_backend was built for torch {info['torch']}, but torch {running} is running. "
+            "Rebuild it with 'pip install --no-build-isolation .', or install the torch it was built for."
+        )
+    python = f"cp{sys.version_info.major}{sys.version_info.minor}"
+    if info["python"] != python:
+        raise ImportError(f"minitorch_backend was built for {info['python']}, but this Python is {python}. Rebuild it.")
+
+
+def register() -> None:
+    """Make ``minitorch`` a device of this process. Does nothing when it already is."""
+    if torch._C._get_privateuse1_backend_name() == "minitorch":
+        return
+    check_build()
+    torch.utils.rename_privateuse1_backend("minitorch")
+    import minitorch_backend._C
+    from minitorch_backend import device
+
+    torch._register_device_module("minitorch", device)
+    torch.utils.generate_methods_for_privateuse1_backend(for_storage=True)

@@ -1,0 +1,7 @@
+"""Every test runs with fallbacks as errors, so an operator without a kernel cannot pass unseen."""
+
+import os
+
+os.environ.setdefault("MINITORCH_FALLBACK", "error")
+
+import minitorch_backend  # noqa: E402, F401
