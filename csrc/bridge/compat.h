@@ -18,13 +18,13 @@ static_assert(TORCH_VERSION_MAJOR == 2 && TORCH_VERSION_MINOR >= 11 && TORCH_VER
 
 namespace minitorch {
 
-// The dtype that TensorIterator's type promotion settled on; Undefined for iterators without promotion.
+// The dtype that TensorIterator's type promotion settled on; Undefined for iterators without promotion. The public
+// accessor that does not throw came with 2.13; the protected member behind it is older.
 inline at::ScalarType common_dtype_or_undefined(const at::TensorIteratorBase& iter) {
-#if TORCH_VERSION_MINOR >= 13
-  return iter.maybe_common_dtype().value_or(at::ScalarType::Undefined);
-#else
-#error "not written yet"
-#endif
+  struct Access : at::TensorIteratorBase {
+    using at::TensorIteratorBase::common_dtype_;
+  };
+  return iter.*(&Access::common_dtype_);
 }
 
 }  // namespace minitorch
