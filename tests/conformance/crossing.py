@@ -1,0 +1,92 @@
+"""Moves arguments from native CPU to minitorch exactly: same sizes, strides, offsets, aliasing and requires_grad."""
+
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+
+DEVICE = "minitorch"
+
+
+class Crossing:
+    """Copies nested arguments to the device. Tensors that share a storage on the CPU share one over there."""
+
+    def __init__(self) -> None:
+        self._storages: dict[int, tuple[torch.UntypedStorage, torch.Tensor]] = {}
+        self._tensors: dict[int, tuple[torch.Tensor, torch.Tensor]] = {}
+
+    def __call__(self, value: Any) -> Any:
+        if isinstance(value, torch.Tensor):
+            return self._tensor(value)
+        if isinstance(value, (list, tuple)):
+            items = [self(item) for item in value]
+            if hasattr(value, "_fields"):
+                return type(value)(*items)
+            return type(value)(items)
+        if isinstance(value, dict):
+            return {key: self(item) for key, item in value.items()}
+        if isinstance(value, torch.device) and value.type == "cpu":
+            return torch.device(DEVICE)
+        if isinstance(value, str) and value == "cpu":
+            return DEVICE
+        return value
+
+    def _tensor(self, t: torch.Tensor) -> torch.Tensor:
+        known = self._tensors.get(id(t))
+        if known is not None:
+            return known[1]
+        with torch.no_grad():
+            if t.layout != torch.strided:
+                moved = t.detach().to(DEVICE)
+            elif t.is_conj():
+                moved = self._strided(t.detach().conj()).conj()
+            elif t.is_neg():
+                moved = self._strided(torch._neg_view(t.detach()))
+                moved = torch._neg_view(moved)
+            else:
+                moved = self._strided(t.detach())
+        moved.requires_grad_(t.requires_grad)
+        self._tensors[id(t)] = (t, moved)
+        return moved
+
+    def _strided(self, t: torch.Tensor) -> torch.Tensor:
+        storage = t.untyped_storage()
+        if storage.device.type != "cpu":
+            return t
+        if storage.nbytes() == 0:
+            return torch.empty_strided(t.shape, t.stride(), dtype=t.dtype, device=DEVICE)
+        key = storage._cdata
+        if key not in self._storages:
+            raw = torch.empty(0, dtype=torch.uint8).set_(storage)
+            self._storages[key] = (storage, raw.to(DEVICE))
+        out = torch.empty(0, dtype=t.dtype, device=DEVICE)
+        out.set_(self._storages[key][1].untyped_storage(), t.storage_offset(), t.shape, t.stride())
+        return out
+
+
+def tensors_in(value: Any) -> Iterator[torch.Tensor]:
+    """All tensors of a nested value, in a fixed order."""
+    if isinstance(value, torch.Tensor):
+        yield value
+    elif isinstance(value, (list, tuple)):
+        for item in value:
+            yield from tensors_in(item)
+    elif isinstance(value, dict):
+        for item in value.values():
+            yield from tensors_in(item)
+
+
+def to_double(value: Any) -> Any:
+    """The same arguments with floating tensors in float64 (complex128): what the reference is computed from."""
+    if isinstance(value, torch.Tensor):
+        if value.dtype.is_complex:
+            return value.detach().to(torch.complex128)
+        return value.detach().double() if value.dtype.is_floating_point else value.detach()
+    if isinstance(value, (list, tuple)):
+        items = [to_double(item) for item in value]
+        return type(value)(*items) if hasattr(value, "_fields") else type(value)(items)
+    if isinstance(value, dict):
+        return {key: to_double(item) for key, item in value.items()}
+    if isinstance(value, torch.dtype) and value.is_floating_point:
+        return torch.float64
+    return value

@@ -1,0 +1,224 @@
+"""Runs conformance rows in worker processes and prints what passes, what fails and which operators are missing.
+
+    python -m tests.conformance.run --op '^(exp|add)$' --dtype float32,bfloat16 --jobs 2
+
+A row is (op_db entry, dtype, variant). A row that crashes or hangs ends its worker, is reported so, and the rest goes on.
+"""
+
+import argparse
+import collections
+import json
+import multiprocessing
+import multiprocessing.connection
+import os
+import re
+import sys
+import time
+
+os.environ.setdefault("MINITORCH_FALLBACK", "error")
+
+VARIANT_NAMES = ("forward", "noncontig", "inplace", "out", "grad", "errors")
+STATUS_COLOUR = {
+    "pass": "green",
+    "fail": "red",
+    "missing": "yellow",
+    "crash": "bold red",
+    "timeout": "bold red",
+    "none": "dim",
+}
+
+
+def worker(pipe: multiprocessing.connection.Connection, limit: int | None) -> None:
+    """Takes (op name, dtype name, variants) from the pipe, answers one message a variant, then None."""
+    os.environ["OMP_NUM_THREADS"] = "1"
+    import torch
+
+    torch.set_num_threads(1)
+    import minitorch_backend  # noqa: F401
+    from torch.testing._internal.common_methods_invocations import op_db
+
+    from tests.conformance.checks import run_row
+
+    ops = {op.formatted_name: op for op in op_db}
+    while (task := pipe.recv()) is not None:
+        name, dtype, variants = task
+        for variant in variants:
+            pipe.send(("start", variant))
+            start = time.perf_counter()
+            outcome = run_row(ops[name], getattr(torch, dtype), variant, limit)
+            pipe.send(("done", variant, outcome, time.perf_counter() - start))
+        pipe.send(None)
+
+
+class Pool:
+    """Worker processes, one task each at a time; a dead or hanging worker is replaced."""
+
+    def __init__(self, jobs: int, limit: int | None, timeout: float) -> None:
+        self.context = multiprocessing.get_context("spawn")
+        self.limit, self.timeout = limit, timeout
+        self.slots = [self._start() for _ in range(jobs)]
+
+    def _start(self) -> dict:
+        ours, theirs = self.context.Pipe()
+        process = self.context.Process(target=worker, args=(theirs, self.limit), daemon=True)
+        process.start()
+        theirs.close()
+        return {"process": process, "pipe": ours, "task": None, "variant": None, "since": 0.0}
+
+    def run(self, tasks: list[tuple], report) -> None:
+        """report(op, dtype, variant, status, detail, missing, seconds, cases, by_reference) for each row."""
+        queue = collections.deque(tasks)
+        while queue or any(slot["task"] for slot in self.slots):
+            for slot in self.slots:
+                if slot["task"] is None and queue:
+                    slot["task"] = queue.popleft()
+                    slot["variant"], slot["since"] = None, time.monotonic()
+                    slot["pipe"].send(slot["task"])
+            busy = {slot["pipe"]: slot for slot in self.slots if slot["task"]}
+            for pipe in multiprocessing.connection.wait(list(busy), timeout=1.0):
+                self._receive(busy[pipe], queue, report)
+            for i, slot in enumerate(self.slots):
+                hanging = slot["task"] and slot["variant"] and time.monotonic() - slot["since"] > self.timeout
+                if hanging:
+                    slot["process"].kill()
+                    self._lost(i, "timeout", f"no answer for {self.timeout:.0f} s", queue, report)
+                elif slot["task"] and not slot["process"].is_alive() and not slot["pipe"].poll():
+                    self._lost(i, "crash", f"exit code {slot['process'].exitcode}", queue, report)
+        for slot in self.slots:
+            slot["pipe"].send(None)
+
+    def _receive(self, slot: dict, queue: collections.deque, report) -> None:
+        try:
+            message = slot["pipe"].recv()
+        except EOFError:
+            slot["process"].join(5)
+            i = self.slots.index(slot)
+            self._lost(i, "crash", f"exit code {slot['process'].exitcode}", queue, report)
+            return
+        if message is None:
+            slot["task"] = None
+        elif message[0] == "start":
+            slot["variant"], slot["since"] = message[1], time.monotonic()
+        else:
+            _, variant, o, seconds = message
+            name, dtype, _ = slot["task"]
+            report(name, dtype, variant, o.status, o.detail, o.missing, seconds, o.cases, o.by_reference)
+            slot["since"] = time.monotonic()
+
+    def _lost(self, i: int, status: str, detail: str, queue: collections.deque, report) -> None:
+        name, dtype, variants = self.slots[i]["task"]
+        variant = self.slots[i]["variant"] or variants[0]
+        report(name, dtype, variant, status, detail, "", 0.0, 0, 0)
+        rest = variants[list(variants).index(variant) + 1 :]
+        if rest:
+            queue.appendleft((name, dtype, rest))
+        self.slots[i] = self._start()
+
+
+def select(args: argparse.Namespace) -> list[tuple]:
+    """The tasks that the command line asks for."""
+    import minitorch_backend  # noqa: F401
+    from torch.testing._internal.common_methods_invocations import op_db
+
+    wanted = None
+    if args.family:
+        from tests.conformance.families import FAMILIES
+
+        wanted = {name for family in args.family.split(",") for name in FAMILIES[family]}
+    variants = args.variant.split(",") if args.variant else VARIANT_NAMES
+    tasks = []
+    for op in op_db:
+        name = op.formatted_name
+        if args.op and not re.search(args.op, name):
+            continue
+        if wanted is not None and name not in wanted:
+            continue
+        supported = [str(d).removeprefix("torch.") for d in op.supported_dtypes("cpu")]
+        dtypes = sorted(supported) if args.dtype == "all" else [d for d in args.dtype.split(",") if d in supported]
+        tasks += [(name, dtype, tuple(variants)) for dtype in dtypes]
+    return tasks
+
+
+def print_table(rows: list[dict], verbose: bool) -> None:
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
+
+    console = Console(highlight=False)
+    by_op: dict[tuple, dict] = {}
+    for row in rows:
+        by_op.setdefault((row["op"], row["dtype"]), {})[row["variant"]] = row
+    table = Table("op", "dtype", *VARIANT_NAMES, "s", box=None, pad_edge=False)
+    for (op, dtype), cells in sorted(by_op.items()):
+        if not verbose and all(c["status"] in ("pass", "none") for c in cells.values()):
+            continue
+        seconds = sum(c["seconds"] for c in cells.values())
+        statuses = [cells[v]["status"] if v in cells else "" for v in VARIANT_NAMES]
+        table.add_row(op, dtype, *(Text(s, style=STATUS_COLOUR.get(s, "")) for s in statuses), f"{seconds:.1f}")
+    if table.row_count:
+        console.print(table)
+    for row in rows:
+        if row["status"] in ("fail", "crash", "timeout"):
+            detail = row["detail"] if verbose else " ".join(row["detail"].split())[:400]
+            console.print(
+                f"{row['status']}: {row['op']} {row['dtype']} {row['variant']}: {detail}",
+                markup=False,
+                highlight=False,
+                soft_wrap=True,
+            )
+    missing = collections.Counter(row["missing"] for row in rows if row["missing"])
+    if missing:
+        console.print(
+            "missing operators (rows): " + ", ".join(f"{name} ({n})" for name, n in missing.most_common()),
+            soft_wrap=True,
+        )
+    counts = collections.Counter(row["status"] for row in rows)
+    settled = sum(1 for row in rows if row["by_reference"])
+    console.print(
+        ", ".join(f"{n} {status}" for status, n in counts.most_common())
+        + (f"; {settled} rows have values that only the float64 reference settled" if settled else "")
+    )
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="python -m tests.conformance.run", description=__doc__.splitlines()[0])
+    parser.add_argument("--op", help="regular expression searched in the op_db name (variants as name_variant)")
+    parser.add_argument("--family", help="names from tests/conformance/families.py, comma separated")
+    parser.add_argument("--dtype", default="float32", help="dtype names, comma separated, or all (default float32)")
+    parser.add_argument("--variant", help=f"comma separated, of {', '.join(VARIANT_NAMES)} (default all)")
+    parser.add_argument("--samples", type=int, help="at most this many sample inputs a row (default all)")
+    parser.add_argument("--jobs", type=int, default=1, help="worker processes (default 1)")
+    parser.add_argument("--timeout", type=float, default=120, help="seconds for one row (default 120)")
+    parser.add_argument("--json", help="write all rows to this file")
+    parser.add_argument("-v", "--verbose", action="store_true", help="list passing rows and whole messages too")
+    args = parser.parse_args()
+    tasks = select(args)
+    if not tasks:
+        print("no row matches")
+        return 2
+    rows: list[dict] = []
+
+    def report(op, dtype, variant, status, detail, missing, seconds, cases, by_reference) -> None:
+        rows.append(
+            {
+                "op": op, "dtype": dtype, "variant": variant, "status": status, "detail": detail, "missing": missing,
+                "seconds": seconds, "cases": cases, "by_reference": by_reference,
+            }
+        )  # fmt: skip
+        if sys.stderr.isatty():
+            print(
+                f"\r\033[K{len(rows)}/{len(tasks) * len(tasks[0][2])} {op} {dtype} {variant}", end="", file=sys.stderr
+            )
+
+    Pool(min(args.jobs, len(tasks)), args.samples, args.timeout).run(tasks, report)
+    if sys.stderr.isatty():
+        print("\r\033[K", end="", file=sys.stderr)
+    print_table(rows, args.verbose)
+    if args.json:
+        with open(args.json, "w") as file:
+            json.dump(rows, file, indent=1)
+    return 0 if all(row["status"] in ("pass", "none") for row in rows) else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
