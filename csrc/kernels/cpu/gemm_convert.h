@@ -1,0 +1,75 @@
+// Vector loads and stores that convert between a storage type and the type its products are computed in.
+#pragma once
+#include <cstring>
+
+#if defined(__F16C__)
+#include <immintrin.h>
+#endif
+
+#include "kernels/cpu/gemm_core.h"
+
+namespace minitorch {
+inline namespace MINITORCH_ARCH {
+namespace gemm {
+
+// kLanes<Element<S>> elements from p on, widened. Not for complex types.
+template <class S>
+MT_INLINE Vector<Element<S>> load_widened(const S* p) {
+  using E = Element<S>;
+  if constexpr (std::is_same_v<S, E>) {
+    return load_vector(p);
+  } else if constexpr (std::is_same_v<S, BFloat16>) {
+    typedef uint16_t Narrow __attribute__((vector_size(kVectorBytes / 2), aligned(2), may_alias));
+    const auto bits = __builtin_convertvector(*reinterpret_cast<const Narrow*>(p), Vector<uint32_t>) << 16;
+    return reinterpret_cast<Vector<float>>(bits);
+  } else if constexpr (std::is_same_v<S, Half>) {
+#if defined(__AVX512F__)
+    return reinterpret_cast<Vector<float>>(_mm512_maskz_cvtph_ps(0xffff, _mm256_loadu_si256(reinterpret_cast<const __m256i*>(p))));
+#elif defined(__F16C__)
+    return reinterpret_cast<Vector<float>>(_mm256_cvtph_ps(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p))));
+#else
+    Vector<float> v;
+    for (int i = 0; i < kLanes<float>; i++) v[i] = p[i];
+    return v;
+#endif
+  } else {
+    typedef S Narrow __attribute__((vector_size(kLanes<E> * sizeof(S)), aligned(sizeof(S)), may_alias));
+    return __builtin_convertvector(*reinterpret_cast<const Narrow*>(p), Vector<E>);
+  }
+}
+
+// dst[i] = src[i] for i < n.
+template <class S>
+MT_INLINE void widen(const S* MT_RESTRICT src, Element<S>* MT_RESTRICT dst, int64_t n) {
+  using E = Element<S>;
+  if constexpr (std::is_same_v<S, E>) {
+    memcpy(dst, src, static_cast<size_t>(n) * sizeof(S));
+  } else {
+    int64_t i = 0;
+    for (; i + kLanes<E> <= n; i += kLanes<E>) store_vector(dst + i, load_widened(src + i));
+    for (; i < n; i++) dst[i] = static_cast<E>(src[i]);
+  }
+}
+
+template <class S>
+MT_INLINE void narrow(const Element<S>* MT_RESTRICT src, S* MT_RESTRICT dst, int64_t n) {
+  int64_t i = 0;
+#if defined(__AVX512F__)
+  if constexpr (std::is_same_v<S, Half>) {
+    for (; i + 16 <= n; i += 16)
+      _mm256_storeu_si256(reinterpret_cast<__m256i*>(dst + i),
+                          _mm512_maskz_cvtps_ph(0xffff, _mm512_loadu_ps(src + i), _MM_FROUND_TO_NEAREST_INT));
+  }
+#elif defined(__F16C__)
+  if constexpr (std::is_same_v<S, Half>) {
+    for (; i + 8 <= n; i += 8)
+      _mm_storeu_si128(reinterpret_cast<__m128i*>(dst + i),
+                       _mm256_cvtps_ph(_mm256_loadu_ps(src + i), _MM_FROUND_TO_NEAREST_INT));
+  }
+#endif
+  for (; i < n; i++) dst[i] = static_cast<S>(src[i]);
+}
+
+}  // namespace gemm
+}  // namespace MINITORCH_ARCH
+}  // namespace minitorch

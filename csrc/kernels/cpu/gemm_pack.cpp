@@ -1,0 +1,221 @@
+// Packing of operands into panels, the store of finished tiles, and the loop over the panels of a packed block.
+#include <cstdlib>
+#include <cstring>
+#include <new>
+
+#include "kernels/cpu/gemm_convert.h"
+#include "kernels/cpu/gemm_core.h"
+#include "kernels/cpu/gemm_transpose.h"
+
+namespace minitorch {
+inline namespace MINITORCH_ARCH {
+namespace gemm {
+namespace {
+
+// Rows of dst are contiguous in src: they are copied.
+template <class S, int kFixedWidth>
+void pack_rows(const S* src, int64_t stride_k, int width, int padded, int64_t k, Element<S>* MT_RESTRICT dst) {
+  using E = Element<S>;
+  if constexpr (kFixedWidth > 0) width = padded = kFixedWidth;
+  for (int64_t kk = 0; kk < k; kk++, src += stride_k, dst += padded) {
+    widen(src, dst, width);
+    for (int p = width; p < padded; p++) dst[p] = E(0);
+  }
+}
+
+// Columns of dst are contiguous in src: squares of one vector by one vector are transposed in registers. Where a row of
+// dst is not a whole number of vectors the last store runs into the next row, which is written after it.
+template <class S, int kBlocks>
+void pack_columns(const S* src, int64_t stride_p, int width, int padded, int64_t k, Element<S>* dst) {
+  using E = Element<S>;
+  // Complex numbers of 8 bytes move as doubles: nothing is computed.
+  using Lane = std::conditional_t<is_complex_v<E>, double, E>;
+  constexpr int kWidth = kLanes<Lane>;
+  const auto square = [&](int64_t kk) {
+    Vector<Lane> x[kBlocks][kWidth];
+    for (int b = 0; b < kBlocks; b++) {
+#pragma GCC unroll 16
+      for (int i = 0; i < kWidth; i++) {
+        const int p = b * kWidth + i;
+        if (p >= width) {
+          x[b][i] = Vector<Lane>{};
+        } else if constexpr (is_complex_v<E>) {
+          x[b][i] = load_vector(reinterpret_cast<const Lane*>(src + p * stride_p + kk));
+        } else {
+          x[b][i] = load_widened(src + p * stride_p + kk);
+        }
+      }
+      transpose<kWidth>(x[b]);
+    }
+    for (int i = 0; i < kWidth; i++) {
+      E* row = dst + (kk + i) * padded;
+      for (int b = 0; b < kBlocks; b++) {
+        const int left = padded - b * kWidth;
+        if (left >= kWidth || kk + i + 1 < k)
+          store_vector(reinterpret_cast<Lane*>(row + b * kWidth), x[b][i]);
+        else
+          memcpy(row + b * kWidth, &x[b][i], static_cast<size_t>(left) * sizeof(E));
+      }
+    }
+  };
+  int64_t kk = 0;
+  for (; kk + kWidth <= k; kk += kWidth) square(kk);
+  if (kk < k) square(k - kWidth);  // overlaps the last one; the caller has seen to k >= kWidth
+}
+
+template <class S>
+void pack_strided(const S* src, int64_t stride_p, int64_t stride_k, int width, int padded, int64_t k, Element<S>* dst) {
+  using E = Element<S>;
+  for (int64_t kk = 0; kk < k; kk++, src += stride_k, dst += padded) {
+    for (int p = 0; p < width; p++) dst[p] = static_cast<E>(src[p * stride_p]);
+    for (int p = width; p < padded; p++) dst[p] = E(0);
+  }
+}
+
+}  // namespace
+
+template <class S>
+void pack_panel(const S* src, int64_t stride_p, int64_t stride_k, int width, int padded, int64_t k, bool conjugate,
+                Element<S>* dst) {
+  using E = Element<S>;
+  if (stride_p == 1) {
+    if (width == padded && width == kColumns<E>)
+      pack_rows<S, kColumns<E>>(src, stride_k, width, padded, k, dst);
+    else if (width == padded && width == kRows<E>)
+      pack_rows<S, kRows<E>>(src, stride_k, width, padded, k, dst);
+    else
+      pack_rows<S, 0>(src, stride_k, width, padded, k, dst);
+  } else if (sizeof(E) <= 8 && stride_k == 1 && k >= kLanes<E>) {
+    if constexpr (sizeof(E) <= 8) {
+      if (padded <= kLanes<E>)
+        pack_columns<S, 1>(src, stride_p, width, padded, k, dst);
+      else
+        pack_columns<S, 2>(src, stride_p, width, padded, k, dst);
+    }
+  } else {
+    pack_strided(src, stride_p, stride_k, width, padded, k, dst);
+  }
+  if constexpr (is_complex_v<E>) {
+    if (conjugate)
+      for (int64_t i = 0; i < k * padded; i++) dst[i].im = -dst[i].im;
+  }
+}
+
+template <class S>
+void store_tile(const Output<S>& out, const Real<S>* tile, int64_t i, int64_t j, int rows, int cols, bool first,
+                bool last) {
+  using E = Element<S>;
+  using R = Real<S>;
+  constexpr bool kNarrow = !std::is_same_v<S, E>;
+  constexpr int kTileRow = kColumns<R>;
+  for (int r = 0; r < rows; r++) {
+    E value[kColumns<E>];
+    if constexpr (is_complex_v<E>) {
+      const R *re = tile + 2 * r * kTileRow, *im = re + kTileRow;
+      for (int n = 0; n < cols; n++) value[n] = E(re[2 * n] - im[2 * n + 1], re[2 * n + 1] + im[2 * n]);
+    } else {
+      for (int n = 0; n < cols; n++) value[n] = tile[r * kTileRow + n];
+    }
+    if constexpr (kNarrow) {
+      E* partial = out.partial + (i + r) * out.partial_row + j;
+      if (!first)
+        for (int n = 0; n < cols; n++) value[n] += partial[n];
+      if (!last) {
+        for (int n = 0; n < cols; n++) partial[n] = value[n];
+        continue;
+      }
+    }
+    for (int n = 0; n < cols; n++) value[n] = out.alpha * value[n];
+    if (out.d != nullptr && (kNarrow || first)) {
+      const S* d = out.d + (i + r) * out.d_row + j * out.d_col;
+      if (out.d_col == 1) {
+        for (int n = 0; n < cols; n++) value[n] += out.beta * static_cast<E>(d[n]);
+      } else {
+        for (int n = 0; n < cols; n++) value[n] += out.beta * static_cast<E>(d[n * out.d_col]);
+      }
+    }
+    S* c = out.c + (i + r) * out.row;
+    const bool add = !kNarrow && !first;
+    if (out.col_offset != nullptr) {
+      const int64_t* offset = out.col_offset + j;
+      for (int n = 0; n < cols; n++) c[offset[n]] = add ? static_cast<S>(c[offset[n]] + value[n]) : static_cast<S>(value[n]);
+    } else if (out.col == 1) {
+      c += j;
+      if constexpr (!kNarrow) {
+        if (add)
+          for (int n = 0; n < cols; n++) value[n] += c[n];
+      }
+      narrow<S>(value, c, cols);
+    } else {
+      c += j * out.col;
+      for (int n = 0; n < cols; n++) c[n * out.col] = add ? static_cast<S>(c[n * out.col] + value[n]) : static_cast<S>(value[n]);
+    }
+  }
+}
+
+template <class S>
+void multiply_block(const Element<S>* a, int64_t rows, const Element<S>* b, int64_t cols, int64_t k,
+                    const Output<S>& out, int64_t i, int64_t j, bool first, bool last) {
+  using E = Element<S>;
+  using R = Real<S>;
+  constexpr int kParts = is_complex_v<E> ? 2 : 1;
+  alignas(64) R tile[kMaxRows * kColumns<R>];
+  const RowPanels panels = split_rows<E>(rows);
+  for (int64_t jj = 0; jj < cols; jj += kColumns<E>) {
+    const int width = static_cast<int>(min64(cols - jj, kColumns<E>));
+    const int64_t padded = padded_columns<E>(width);
+    const R* bp = reinterpret_cast<const R*>(b + jj * k);
+    for (int64_t p = 0; p < panels.panels; p++) {
+      const int height = panels.width(p);
+      micro_kernel<R>(kParts * height, static_cast<int>(padded / kLanes<E>))(
+          k, reinterpret_cast<const R*>(a + panels.begin(p) * k), bp, kParts * padded, tile);
+      store_tile<S>(out, tile, i + panels.begin(p), j + jj, height, width, first, last);
+    }
+  }
+}
+
+#define MT_INSTANTIATE(S)                                                                                             \
+  template void pack_panel<S>(const S*, int64_t, int64_t, int, int, int64_t, bool, Element<S>*);                      \
+  template void store_tile<S>(const Output<S>&, const Real<S>*, int64_t, int64_t, int, int, bool, bool);              \
+  template void multiply_block<S>(const Element<S>*, int64_t, const Element<S>*, int64_t, int64_t, const Output<S>&, \
+                                  int64_t, int64_t, bool, bool);
+MT_INSTANTIATE(float)
+MT_INSTANTIATE(double)
+MT_INSTANTIATE(BFloat16)
+MT_INSTANTIATE(Half)
+MT_INSTANTIATE(Complex<float>)
+MT_INSTANTIATE(Complex<double>)
+MT_INSTANTIATE(uint8_t)
+MT_INSTANTIATE(uint16_t)
+MT_INSTANTIATE(uint32_t)
+MT_INSTANTIATE(uint64_t)
+#undef MT_INSTANTIATE
+
+namespace {
+struct ThreadScratch {
+  void* data[static_cast<int>(Scratch::count)] = {};
+  size_t size[static_cast<int>(Scratch::count)] = {};
+  ~ThreadScratch() {
+    for (void* p : data) std::free(p);
+  }
+};
+thread_local ThreadScratch thread_scratch;
+}  // namespace
+
+void* scratch(Scratch slot, size_t bytes) {
+  const int s = static_cast<int>(slot);
+  ThreadScratch& t = thread_scratch;
+  if (t.size[s] < bytes) {
+    std::free(t.data[s]);
+    t.size[s] = 0;
+    const size_t rounded = (bytes + 4095) / 4096 * 4096;
+    t.data[s] = std::aligned_alloc(4096, rounded);
+    if (t.data[s] == nullptr) throw std::bad_alloc();
+    t.size[s] = rounded;
+  }
+  return t.data[s];
+}
+
+}  // namespace gemm
+}  // namespace MINITORCH_ARCH
+}  // namespace minitorch

@@ -1,0 +1,216 @@
+// Products with few rows (matrix-vector, small batches through a linear layer): B is read once, in place.
+//
+// Columns of B contiguous along k: each result is a dot product; 4 columns x up to 4 rows are computed together so that
+// each vector loaded is used four times. Rows of B contiguous along n: the micro-kernel reads B where it lies.
+#include "kernels/cpu/gemm_skinny.h"
+
+#include <omp.h>
+
+#include "kernels/cpu/gemm_convert.h"
+#include "kernels/parallel.h"
+
+namespace minitorch {
+inline namespace MINITORCH_ARCH {
+namespace gemm {
+namespace {
+
+constexpr int64_t kSerialElements = 1 << 16;  // elements of B that are not worth a second thread
+constexpr int64_t kDotRows = 16;
+
+// Pairwise, as the partial sums of the lanes are of one size.
+template <class R>
+__attribute__((noinline)) R sum_lanes(Vector<R> v) {
+  R lane[kLanes<R>];
+  store_vector(lane, v);
+  for (int h = kLanes<R> / 2; h > 0; h /= 2)
+    for (int i = 0; i < h; i++) lane[i] += lane[i + h];
+  return lane[0];
+}
+
+// tile[r * row + c] = dot(a + r * lda, b + c * ldb) for kHeight rows and kWidth columns.
+template <class S, int kHeight, int kWidth>
+void dot_block(const Element<S>* a, int64_t lda, const S* b, int64_t ldb, int64_t k, Element<S>* tile) {
+  using E = Element<S>;
+  constexpr int kStep = kLanes<E>;
+  // A lone dot product gets four chains of its own: one would wait for each addition.
+  constexpr int kChains = kHeight * kWidth == 1 ? 4 : kHeight * kWidth <= 4 ? 2 : 1;
+  Vector<E> acc[kChains][kHeight][kWidth] = {};
+  int64_t i = 0;
+  const auto step = [&](int chain, int64_t at) {
+    Vector<E> av[kHeight];
+#pragma GCC unroll 4
+    for (int r = 0; r < kHeight; r++) av[r] = load_vector(a + r * lda + at);
+#pragma GCC unroll 4
+    for (int c = 0; c < kWidth; c++) {
+      const Vector<E> bv = load_widened(b + c * ldb + at);
+#pragma GCC unroll 4
+      for (int r = 0; r < kHeight; r++) acc[chain][r][c] += av[r] * bv;
+    }
+  };
+  for (; i + kChains * kStep <= k; i += kChains * kStep)
+#pragma GCC unroll 4
+    for (int chain = 0; chain < kChains; chain++) step(chain, i + chain * kStep);
+  for (; i + kStep <= k; i += kStep) step(0, i);
+#pragma GCC unroll 4
+  for (int r = 0; r < kHeight; r++)
+#pragma GCC unroll 4
+    for (int c = 0; c < kWidth; c++) {
+      Vector<E> all = acc[0][r][c];
+      for (int chain = 1; chain < kChains; chain++) all += acc[chain][r][c];
+      E sum = sum_lanes<E>(all);
+      for (int64_t t = i; t < k; t++) sum += a[r * lda + t] * static_cast<E>(b[c * ldb + t]);
+      tile[r * kColumns<E> + c] = sum;
+    }
+}
+
+template <class S, int kWidth>
+MT_INLINE void dot_rows(int rows, const Element<S>* a, int64_t lda, const S* b, int64_t ldb, int64_t k,
+                        Element<S>* tile) {
+  switch (rows) {
+    case 1: return dot_block<S, 1, kWidth>(a, lda, b, ldb, k, tile);
+    case 2: return dot_block<S, 2, kWidth>(a, lda, b, ldb, k, tile);
+    case 3: return dot_block<S, 3, kWidth>(a, lda, b, ldb, k, tile);
+    default: return dot_block<S, 4, kWidth>(a, lda, b, ldb, k, tile);
+  }
+}
+
+// Columns [j0, j1) of C, where column j of B is contiguous. `a` is the m x k matrix A, widened and contiguous.
+template <class S>
+void dot_range(const Problem<S>& p, const Element<S>* a, int64_t j0, int64_t j1) {
+  using E = Element<S>;
+  alignas(64) E tile[4 * kColumns<E>];
+  for (int64_t j = j0; j < j1; j += kColumns<E>) {
+    const int cols = static_cast<int>(min64(kColumns<E>, j1 - j));
+    for (int64_t i = 0; i < p.m; i += 4) {
+      const int rows = static_cast<int>(min64(4, p.m - i));
+      for (int c = 0; c < cols;) {
+        const S* b = p.b + (j + c) * p.b_col;
+        const bool four = c + 4 <= cols;
+        if (four)
+          dot_rows<S, 4>(rows, a + i * p.k, p.k, b, p.b_col, p.k, tile + c);
+        else
+          dot_rows<S, 1>(rows, a + i * p.k, p.k, b, p.b_col, p.k, tile + c);
+        c += four ? 4 : 1;
+      }
+      store_tile<S>(p.out, tile, i, j, rows, cols, true, true);
+    }
+  }
+}
+
+// One dot product too long for one thread: partial sums in equal pieces, so the result does not depend on timing.
+template <class S>
+void long_dot(const Problem<S>& p, const Element<S>* a, int pieces) {
+  using E = Element<S>;
+  E* const sums = scratch<E>(Scratch::partial, pieces);
+  parallel_for(pieces, 1, [&](int64_t begin, int64_t end) {
+    for (int64_t t = begin; t < end; t++) {
+      const int64_t k0 = p.k * t / pieces, k1 = p.k * (t + 1) / pieces;
+      dot_block<S, 1, 1>(a + k0, 0, p.b + k0, 0, k1 - k0, sums + t);
+    }
+  });
+  alignas(64) E tile[kColumns<E>] = {};
+  for (int t = 0; t < pieces; t++) tile[0] += sums[t];
+  store_tile<S>(p.out, tile, 0, 0, 1, 1, true, true);
+}
+
+template <class S>
+void multiply_dots(const Problem<S>& p, int threads) {
+  using E = Element<S>;
+  const E* a;
+  bool in_place = false;
+  if constexpr (std::is_same_v<S, E>) in_place = p.a_col == 1 && (p.m == 1 || p.a_row == p.k);
+  if (in_place) {
+    a = reinterpret_cast<const E*>(p.a);
+  } else {
+    E* widened = scratch<E>(Scratch::packed_a, p.m * p.k);
+    for (int64_t i = 0; i < p.m; i++) {
+      if (p.a_col == 1)
+        widen(p.a + i * p.a_row, widened + i * p.k, p.k);
+      else
+        for (int64_t t = 0; t < p.k; t++) widened[i * p.k + t] = static_cast<E>(p.a[i * p.a_row + t * p.a_col]);
+    }
+    a = widened;
+  }
+  if (p.m * p.n == 1 && threads > 1 && p.k > 4 * kSerialElements && !omp_in_parallel()) return long_dot(p, a, threads);
+  const int64_t grain = threads == 1 ? p.n : max64(ceil_div(kSerialElements, p.k), 4);
+  parallel_for(p.n, grain, [&](int64_t begin, int64_t end) { dot_range(p, a, begin, end); });
+}
+
+// Columns [j0, j1) of C with rows of B contiguous; A is one packed panel. Passes over k keep the pages of B that one
+// panel touches within the TLB's reach.
+template <class S>
+void direct_range(const Problem<S>& p, const Element<S>* a, int64_t j0, int64_t j1) {
+  using E = Element<S>;
+  using R = Real<S>;
+  constexpr int kParts = is_complex_v<E> ? 2 : 1;
+  constexpr int64_t kDepth = 256;
+  alignas(64) R tile[kMaxRows * kColumns<R>];
+  for (int64_t kk = 0; kk < p.k; kk += kDepth) {
+    const int64_t depth = min64(kDepth, p.k - kk);
+    for (int64_t j = j0; j < j1; j += kColumns<E>) {
+      const int width = static_cast<int>(min64(kColumns<E>, j1 - j));
+      const E* b = reinterpret_cast<const E*>(p.b) + kk * p.b_row + j;
+      int64_t ldb = p.b_row;
+      const int padded = static_cast<int>(padded_columns<E>(width));
+      if (padded != width) {
+        E* tail = scratch<E>(Scratch::packed_b, depth * padded);
+        pack_panel<S>(reinterpret_cast<const S*>(b), 1, ldb, width, padded, depth, false, tail);
+        b = tail;
+        ldb = padded;
+      }
+      micro_kernel<R>(static_cast<int>(kParts * p.m), padded / kLanes<E>)(
+          depth, reinterpret_cast<const R*>(a + kk * p.m), reinterpret_cast<const R*>(b), kParts * ldb, tile);
+      store_tile<S>(p.out, tile, 0, j, static_cast<int>(p.m), width, kk == 0, kk + depth == p.k);
+    }
+  }
+}
+
+template <class S>
+void multiply_direct(const Problem<S>& p, int threads) {
+  using E = Element<S>;
+  E* const a = scratch<E>(Scratch::packed_a, p.m * p.k + kLanes<E>);
+  const int rows = static_cast<int>(p.m);
+  pack_panel<S>(p.a, p.a_row, p.a_col, rows, rows, p.k, p.conj_a, a);
+  const int64_t panels = ceil_div(p.n, kColumns<E>);
+  const int64_t grain = threads == 1 ? panels : max64(ceil_div(kSerialElements, p.k * kColumns<E>), 1);
+  parallel_for(panels, grain, [&](int64_t begin, int64_t end) {
+    direct_range(p, a, begin * kColumns<E>, min64(p.n, end * kColumns<E>));
+  });
+}
+
+}  // namespace
+
+template <class S>
+bool multiply_skinny(const Problem<S>& p, int threads) {
+  using E = Element<S>;
+  if constexpr (is_floating_v<S>) {
+    if (p.b_row == 1 && p.m <= kDotRows && p.k >= 2 * kLanes<E>) {
+      multiply_dots(p, threads);
+      return true;
+    }
+  }
+  if constexpr (std::is_same_v<S, E>) {
+    if (p.b_col == 1 && p.m <= kRows<E> && !p.conj_b) {
+      multiply_direct(p, threads);
+      return true;
+    }
+  }
+  return false;
+}
+
+#define MT_INSTANTIATE(S) template bool multiply_skinny<S>(const Problem<S>&, int);
+MT_INSTANTIATE(float)
+MT_INSTANTIATE(double)
+MT_INSTANTIATE(BFloat16)
+MT_INSTANTIATE(Half)
+MT_INSTANTIATE(Complex<float>)
+MT_INSTANTIATE(Complex<double>)
+MT_INSTANTIATE(uint8_t)
+MT_INSTANTIATE(uint16_t)
+MT_INSTANTIATE(uint32_t)
+MT_INSTANTIATE(uint64_t)
+#undef MT_INSTANTIATE
+
+}  // namespace gemm
+}  // namespace MINITORCH_ARCH
+}  // namespace minitorch

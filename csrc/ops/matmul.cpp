@@ -1,0 +1,205 @@
+// Matrix products. PyTorch's metas check the structured ones; whatever their layout, one kernel computes them all.
+// mv, matmul, linear, einsum, tensordot, outer and addr are PyTorch's composites of these.
+#include "ops/matmul.h"
+
+#include <ATen/Dispatch.h>
+#include <ATen/ExpandUtils.h>
+#include <ATen/MemoryOverlap.h>
+#include <ATen/OpMathType.h>
+#include <ATen/ops/_addmm_activation_meta.h>
+#include <ATen/ops/addbmm_native.h>
+#include <ATen/ops/addmm_meta.h>
+#include <ATen/ops/addmv_meta.h>
+#include <ATen/ops/baddbmm_meta.h>
+#include <ATen/ops/bmm_meta.h>
+#include <ATen/ops/mm_meta.h>
+
+#include "bridge/structured.h"
+#include "bridge/tensor.h"
+#include "kernels/gemm.h"
+
+namespace minitorch {
+namespace {
+
+// Native's errors for dtypes without products, and for scalars that the dtype cannot hold.
+void check_dtype(const char* name, at::ScalarType dtype, const at::Scalar& alpha, const at::Scalar& beta) {
+  const bool known = at::isFloatingType(dtype) || (at::isIntegralType(dtype, false) && !at::isBarebonesUnsignedType(dtype)) ||
+                     dtype == at::kComplexFloat || dtype == at::kComplexDouble;
+  TORCH_CHECK_NOT_IMPLEMENTED(known && !at::isFloat8Type(dtype), '"', name, "\" not implemented for '", dtype, "'");
+  if (alpha.isIntegral(true) && beta.isIntegral(true)) return;
+  AT_DISPATCH_ALL_TYPES_AND_COMPLEX_AND2(at::kHalf, at::kBFloat16, dtype, "matrix product", [&] {
+    alpha.to<at::opmath_type<scalar_t>>();
+    beta.to<at::opmath_type<scalar_t>>();
+  });
+}
+
+// A matrix or a batch of them; the conjugate bit is left to the kernel.
+MatrixView matrix(const at::Tensor& t) {
+  const auto strides = t.strides();
+  const size_t dim = strides.size();
+  return {static_cast<char*>(const_cast<void*>(t.const_data_ptr())), strides[dim - 2], strides[dim - 1],
+          dim == 3 ? strides[0] : 0, t.is_conj()};
+}
+
+bool overlaps(const at::Tensor& out, const at::Tensor& in) {
+  return out.is_alias_of(in) && at::get_overlap_status(out, in) != at::MemOverlapStatus::No;
+}
+
+at::Tensor without_neg(const at::Tensor& t) { return t.is_neg() ? t.resolve_neg() : t; }
+
+}  // namespace
+
+void matrix_product(const at::Tensor& out, const at::Tensor& a_in, const at::Tensor& b_in, const at::Tensor& d_in,
+                    const at::Scalar& alpha, const at::Scalar& beta) {
+  at::assert_no_internal_overlap(out);
+  if (out.is_conj() || out.is_neg() || overlaps(out, a_in) || overlaps(out, b_in)) {
+    const at::Tensor result = empty(out.sizes(), out.scalar_type());
+    matrix_product(result, a_in, b_in, d_in, alpha, beta);
+    out.copy_(result);
+    return;
+  }
+  const at::Tensor a = without_neg(a_in), b = without_neg(b_in);
+  GemmArgs args;
+  args.dtype = to_dtype(out.scalar_type());
+  const int64_t dim = out.dim();
+  args.batch = dim == 3 ? out.size(0) : 1;
+  args.m = out.size(-2), args.n = out.size(-1), args.k = a.size(-1);
+  args.a = matrix(a), args.b = matrix(b), args.c = matrix(out);
+  args.alpha = to_scalar(alpha), args.beta = to_scalar(beta);
+  at::Tensor d;
+  if (d_in.defined()) {
+    d = without_neg(d_in.is_conj() ? d_in.resolve_conj() : d_in).expand(out.sizes());
+    if (!d.is_same(out) && overlaps(out, d) && at::get_overlap_status(out, d) != at::MemOverlapStatus::Full)
+      d = d.clone();
+    args.d = matrix(d);
+  }
+  gemm_kernel(args);
+}
+
+namespace {
+
+void product_2d(const char* name, const at::Tensor& out, const at::Tensor& a, const at::Tensor& b, const at::Tensor& d,
+                const at::Scalar& alpha, const at::Scalar& beta) {
+  TORCH_CHECK(a.dtype() == b.dtype(), "expected m1 and m2 to have the same dtype, but got: ", a.dtype(),
+              " != ", b.dtype());
+  if (out.numel() == 0) return;
+  check_dtype(name, out.scalar_type(), alpha, beta);
+  matrix_product(out, a, b, d, alpha, beta);
+}
+
+void product_3d(const char* name, const at::Tensor& out, const at::Tensor& a, const at::Tensor& b, const at::Tensor& d,
+                const at::Scalar& alpha, const at::Scalar& beta) {
+  if (out.numel() == 0) return;
+  check_dtype(name, out.scalar_type(), alpha, beta);
+  TORCH_CHECK(a.scalar_type() == b.scalar_type(), "expected scalar type ", a.scalar_type(), " but found ",
+              b.scalar_type());
+  matrix_product(out, a, b, d, alpha, beta);
+}
+
+struct Mm : at::meta::structured_mm {
+  void impl(const at::Tensor& self, const at::Tensor& mat2, const at::Tensor& out) {
+    product_2d("addmm_impl_cpu_", out, self, mat2, {}, 1, 0);
+  }
+};
+
+struct Addmm : at::meta::structured_addmm {
+  void impl(const at::Tensor& self, const at::Tensor& mat1, const at::Tensor& mat2, const at::Scalar& beta,
+            const at::Scalar& alpha, const at::Tensor& out) {
+    const auto addend = at::expand_size(self, {mat1.size(0), mat2.size(1)}, "addmm_out");
+    product_2d("addmm_impl_cpu_", out, mat1, mat2, *addend, alpha, beta);
+  }
+};
+
+struct AddmmActivation : at::meta::structured__addmm_activation {
+  void impl(const at::Tensor& self, const at::Tensor& mat1, const at::Tensor& mat2, const at::Scalar& beta,
+            const at::Scalar& alpha, bool use_gelu, const at::Tensor& out) {
+    const auto addend = at::expand_size(self, {mat1.size(0), mat2.size(1)}, "addmm_out");
+    product_2d("addmm_impl_cpu_", out, mat1, mat2, *addend, alpha, beta);
+    if (use_gelu) {
+      at::gelu_(const_cast<at::Tensor&>(out));
+    } else {
+      at::relu_(const_cast<at::Tensor&>(out));
+    }
+  }
+};
+
+struct Bmm : at::meta::structured_bmm {
+  void impl(const at::Tensor& self, const at::Tensor& mat2, const at::Tensor& out) {
+    product_3d("bmm", out, self, mat2, {}, 1, 0);
+  }
+};
+
+// Its meta has already copied self into out, unless beta is zero.
+struct Baddbmm : at::meta::structured_baddbmm {
+  void impl(const at::Tensor&, const at::Tensor& batch1, const at::Tensor& batch2, const at::Scalar& beta,
+            const at::Scalar& alpha, const at::Tensor& out) {
+    product_3d("baddbmm", out, batch1, batch2, out, alpha, beta);
+  }
+};
+
+struct Addmv : at::meta::structured_addmv {
+  void impl(const at::Tensor& self, const at::Tensor& mat, const at::Tensor& vec, const at::Scalar& beta,
+            const at::Scalar& alpha, const at::Tensor& out) {
+    const auto addend = at::expand_size(self, {mat.size(0)});
+    if (out.numel() == 0) return;
+    check_dtype("addmv_impl_cpu", out.scalar_type(), alpha, beta);
+    matrix_product(out.unsqueeze(1), mat, vec.unsqueeze(1), addend->unsqueeze(1), alpha, beta);
+  }
+};
+
+at::Tensor dot_product(const char* name, const at::Tensor& self, const at::Tensor& other) {
+  check_same_device({&self, &other});
+  TORCH_CHECK(self.dim() == 1 && other.dim() == 1, "1D tensors expected, but got ", self.dim(), "D and ", other.dim(),
+              "D tensors");
+  TORCH_CHECK(self.scalar_type() == other.scalar_type(),
+              "dot : expected both vectors to have same dtype, but found ", self.scalar_type(), " and ",
+              other.scalar_type());
+  TORCH_CHECK(self.numel() == other.numel(), "inconsistent tensor size, expected tensor [", self.numel(),
+              "] and src [", other.numel(), "] to have the same number of elements, but got ", self.numel(), " and ",
+              other.numel(), " elements respectively");
+  check_dtype(name, self.scalar_type(), 1, 0);
+  const at::Tensor out = empty({}, self.scalar_type());
+  matrix_product(out.view({1, 1}), self.unsqueeze(0), other.unsqueeze(1), {}, 1, 0);
+  return out;
+}
+
+at::Tensor dot(const at::Tensor& self, const at::Tensor& other) { return dot_product("dot", self, other); }
+
+at::Tensor vdot(const at::Tensor& self, const at::Tensor& other) {
+  return dot_product(self.is_complex() ? "vdot" : "dot", self.is_complex() ? self.conj() : self, other);
+}
+
+}  // namespace
+
+at::Tensor linear_forward(const at::Tensor& input, const at::Tensor& weight, const std::optional<at::Tensor>& bias) {
+  const bool has_bias = bias.has_value() && bias->defined();
+  check_same_device({&input, &weight, has_bias ? &*bias : &weight});
+  if (weight.dim() != 2 || input.dim() == 0 || input.size(-1) != weight.size(1) ||
+      input.scalar_type() != weight.scalar_type() ||
+      (has_bias && (bias->dim() != 1 || bias->size(0) != weight.size(0) || bias->scalar_type() != input.scalar_type())))
+    return at::linear(input, weight, bias);  // the composite has native's error, or the rare case that is none
+  at::DimVector sizes(input.sizes());
+  sizes.back() = weight.size(0);
+  const at::Tensor out = empty(sizes, input.scalar_type());
+  if (out.numel() == 0) return out;
+  check_dtype("addmm_impl_cpu_", input.scalar_type(), 1, 1);
+  matrix_product(out.view({-1, weight.size(0)}), input.reshape({-1, weight.size(1)}), weight.t(),
+                 has_bias ? *bias : at::Tensor(), 1, has_bias ? 1 : 0);
+  return out;
+}
+
+TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
+  structured<Mm>(m, "mm", nullptr, "mm.out");
+  structured<Addmm>(m, "addmm", "addmm_", "addmm.out");
+  structured<AddmmActivation>(m, "_addmm_activation", nullptr, "_addmm_activation.out");
+  structured<Bmm>(m, "bmm", nullptr, "bmm.out");
+  structured<Baddbmm>(m, "baddbmm", "baddbmm_", "baddbmm.out");
+  structured<Addmv>(m, "addmv", "addmv_", "addmv.out");
+  m.impl("dot", TORCH_FN(dot));
+  m.impl("vdot", TORCH_FN(vdot));
+  m.impl("addbmm", TORCH_FN(at::native::addbmm));
+  m.impl("addbmm_", TORCH_FN(at::native::addbmm_));
+  m.impl("addbmm.out", TORCH_FN(at::native::addbmm_out));
+}
+
+}  // namespace minitorch
