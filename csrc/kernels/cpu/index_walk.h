@@ -1,0 +1,103 @@
+// Walks the iteration space of an IndexArgs row by row, and turns indices into byte offsets.
+#pragma once
+#include <algorithm>
+#include <cstdint>
+
+#include "kernels/index.h"
+#include "kernels/parallel.h"
+
+namespace minitorch {
+inline namespace MINITORCH_ARCH {
+
+inline constexpr int64_t kIndexBlock = 512;    // offsets computed at a time: 4 KiB
+inline constexpr int64_t kIndexGrain = 8192;   // elements worth a thread: each one is a random access
+
+// The element type of code that only moves 16-byte elements.
+struct Bits128 {
+  uint64_t low, high;
+};
+
+// A piece of a row (dimension 0).
+struct IndexRow {
+  char* values;
+  char* self;
+  const char* index[kMaxIndices];
+};
+
+// Calls f(row, n) for the pieces of rows that cover elements [begin, end) of the space, in order.
+template <class F>
+inline void walk_rows(const IndexArgs& a, int64_t begin, int64_t end, const F& f) {
+  if (begin >= end) return;
+  const int indices = a.num_indices;
+  int64_t position[kMaxDims];
+  IndexRow row;
+  row.values = a.values;
+  row.self = a.self;
+  for (int k = 0; k < indices; k++) row.index[k] = a.index[k];
+  const auto advance = [&](int d, int64_t steps) {
+    row.values += steps * a.values_strides[d];
+    row.self += steps * a.self_strides[d];
+    for (int k = 0; k < indices; k++) row.index[k] += steps * a.index_strides[k][d];
+  };
+  int64_t rest = begin;
+  for (int d = 0; d < a.ndim; d++) {
+    position[d] = rest % a.sizes[d];
+    rest /= a.sizes[d];
+    advance(d, position[d]);
+  }
+  for (int64_t i = begin; i < end;) {
+    const int64_t n = std::min(a.sizes[0] - position[0], end - i);
+    f(static_cast<const IndexRow&>(row), n);
+    i += n;
+    if (i == end) break;
+    if (position[0] != 0) advance(0, -position[0]);
+    position[0] = 0;
+    for (int d = 1; d < a.ndim; d++) {
+      advance(d, 1);
+      if (++position[d] < a.sizes[d]) break;
+      advance(d, -a.sizes[d]);
+      position[d] = 0;
+    }
+  }
+}
+
+// True if all elements of a row have the same indices, so that the row moves as one piece.
+inline bool rows_share_index(const IndexArgs& a) {
+  for (int k = 0; k < a.num_indices; k++)
+    if (a.index_strides[k][0] != 0) return false;
+  return true;
+}
+
+MT_INLINE int64_t load_index(const char* p, int64_t size) {
+  const int64_t i = *reinterpret_cast<const int64_t*>(p);
+  return i + (i < 0 ? size : 0);
+}
+
+MT_INLINE int64_t row_offset(const IndexArgs& a, const IndexRow& row) {
+  int64_t offset = 0;
+  for (int k = 0; k < a.num_indices; k++) offset += load_index(row.index[k], a.indexed_size[k]) * a.indexed_stride[k];
+  return offset;
+}
+
+// offsets[i] = what the indices of element `first + i` of the row add to the address.
+inline void row_offsets(const IndexArgs& a, const IndexRow& row, int64_t first, int64_t n,
+                        int64_t* MT_RESTRICT offsets) {
+  for (int k = 0; k < a.num_indices; k++) {
+    const int64_t step = a.index_strides[k][0], size = a.indexed_size[k], stride = a.indexed_stride[k];
+    const char* p = row.index[k] + first * step;
+    if (k == 0 && step == 8) {
+      const int64_t* MT_RESTRICT index = reinterpret_cast<const int64_t*>(p);
+      for (int64_t i = 0; i < n; i++) offsets[i] = (index[i] + (index[i] < 0 ? size : 0)) * stride;
+    } else if (k == 0) {
+      for (int64_t i = 0; i < n; i++) offsets[i] = load_index(p + i * step, size) * stride;
+    } else {
+      for (int64_t i = 0; i < n; i++) offsets[i] += load_index(p + i * step, size) * stride;
+    }
+  }
+}
+
+// Throws IndexOutOfRange unless every index is within its bounds.
+void validate_indices(const IndexArgs& a);
+
+}  // namespace MINITORCH_ARCH
+}  // namespace minitorch

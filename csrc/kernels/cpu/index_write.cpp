@@ -1,0 +1,246 @@
+// Writing through indices: assignment by element size, accumulation by element type.
+//
+// Threads get disjoint sets of addresses, so the order of the writes to one address, and with it the result, is the same
+// for any number of threads: either slices along a dimension that is not indexed, or ranges of the values of one index.
+#include "kernels/index.h"
+
+#include <cmath>
+#include <cstring>
+
+#include "kernels/cpu/index_walk.h"
+
+namespace minitorch {
+inline namespace MINITORCH_ARCH {
+namespace {
+
+// dst[i * dst_stride] op= src[i * src_stride]
+using RowFn = void (*)(char* dst, int64_t dst_stride, const char* src, int64_t src_stride, int64_t n);
+// *(dst + offsets[i]) op= src[i * src_stride], for i = keep[0..n) when keep is given, else i < n
+using ElementsFn = void (*)(char* dst, const int64_t* offsets, const char* src, int64_t src_stride,
+                            const int32_t* keep, int64_t n);
+struct Writer {
+  RowFn row = nullptr;
+  ElementsFn elements = nullptr;
+};
+
+struct Assign {
+  template <class T>
+  MT_HD T operator()(T, T value) const {
+    return value;
+  }
+};
+// T here is the compute type. Integers wrap; unsigned arithmetic keeps that defined.
+struct AddTo {
+  template <class T>
+  MT_HD T operator()(T a, T b) const {
+    if constexpr (std::is_same_v<T, bool>) {
+      return a || b;
+    } else if constexpr (std::is_integral_v<T>) {
+      using U = std::make_unsigned_t<T>;
+      return static_cast<T>(static_cast<U>(a) + static_cast<U>(b));
+    } else {
+      return a + b;
+    }
+  }
+};
+struct MultiplyBy {
+  template <class T>
+  MT_HD T operator()(T a, T b) const {
+    if constexpr (std::is_same_v<T, bool>) {
+      return a && b;
+    } else if constexpr (std::is_integral_v<T>) {
+      return static_cast<T>(static_cast<uint64_t>(a) * static_cast<uint64_t>(b));
+    } else {
+      return a * b;
+    }
+  }
+};
+struct MinimumWith {
+  template <class T>
+  MT_HD T operator()(T a, T b) const {
+    if constexpr (std::is_floating_point_v<T>) {
+      return a != a ? a : (b != b || b < a) ? b : a;
+    } else {
+      return b < a ? b : a;
+    }
+  }
+};
+struct MaximumWith {
+  template <class T>
+  MT_HD T operator()(T a, T b) const {
+    if constexpr (std::is_floating_point_v<T>) {
+      return a != a ? a : (b != b || b > a) ? b : a;
+    } else {
+      return b > a ? b : a;
+    }
+  }
+};
+
+template <class Op, class T>
+MT_INLINE T apply(T a, T b) {
+  if constexpr (std::is_same_v<Op, Assign>) {
+    return b;
+  } else {
+    using C = compute_t<T>;
+    return static_cast<T>(Op{}(static_cast<C>(a), static_cast<C>(b)));
+  }
+}
+
+template <class Op, class T>
+void write_row(char* dst, int64_t dst_stride, const char* src, int64_t src_stride, int64_t n) {
+  constexpr int64_t size = sizeof(T);
+  if (dst_stride == size && src_stride == size) {
+    if constexpr (std::is_same_v<Op, Assign>) {
+      memcpy(dst, src, n * size);
+    } else {
+      T* MT_RESTRICT d = reinterpret_cast<T*>(dst);
+      const T* MT_RESTRICT s = reinterpret_cast<const T*>(src);
+      for (int64_t i = 0; i < n; i++) d[i] = apply<Op>(d[i], s[i]);
+    }
+  } else {
+    for (int64_t i = 0; i < n; i++) {
+      T* d = reinterpret_cast<T*>(dst + i * dst_stride);
+      *d = apply<Op>(*d, *reinterpret_cast<const T*>(src + i * src_stride));
+    }
+  }
+}
+
+template <class Op, class T>
+void write_elements(char* dst, const int64_t* offsets, const char* src, int64_t src_stride, const int32_t* keep,
+                    int64_t n) {
+  for (int64_t j = 0; j < n; j++) {
+    const int64_t i = keep != nullptr ? keep[j] : j;
+    T* d = reinterpret_cast<T*>(dst + offsets[i]);
+    *d = apply<Op>(*d, *reinterpret_cast<const T*>(src + i * src_stride));
+  }
+}
+
+template <class Op, class T>
+Writer writer() {
+  return {&write_row<Op, T>, &write_elements<Op, T>};
+}
+
+Writer assigner(DType dtype) {
+  switch (size_of(dtype)) {
+    case 1: return writer<Assign, uint8_t>();
+    case 2: return writer<Assign, uint16_t>();
+    case 4: return writer<Assign, uint32_t>();
+    case 8: return writer<Assign, uint64_t>();
+    default: return writer<Assign, Bits128>();
+  }
+}
+
+using RealTypes = Types<float, double, Half, BFloat16, uint8_t, int8_t, int16_t, int32_t, int64_t, bool>;
+using UnsignedTypes = Types<uint16_t, uint32_t, uint64_t>;
+using AllComplexTypes = Types<Complex<float>, Complex<double>, Complex<Half>>;
+
+template <class Op, class... Lists>
+Writer accumulator(DType dtype, Lists... lists) {
+  Writer found;
+  (dispatch(dtype, lists, [&](auto tag) { found = writer<Op, typename decltype(tag)::type>(); }), ...);
+  return found;
+}
+
+Writer find_writer(IndexWrite op, DType dtype) {
+  switch (op) {
+    case IndexWrite::assign: return assigner(dtype);
+    case IndexWrite::add: return accumulator<AddTo>(dtype, RealTypes{}, UnsignedTypes{}, AllComplexTypes{});
+    case IndexWrite::multiply: return accumulator<MultiplyBy>(dtype, RealTypes{}, AllComplexTypes{});
+    case IndexWrite::minimum: return accumulator<MinimumWith>(dtype, RealTypes{});
+    case IndexWrite::maximum: return accumulator<MaximumWith>(dtype, RealTypes{});
+  }
+  return {};
+}
+
+// Only the points whose index number `which` lies in [low, high) are written.
+struct IndexRange {
+  int which = -1;  // no restriction
+  int64_t low = 0, high = 0;
+  MT_INLINE bool holds(int64_t i) const { return i >= low && i < high; }
+};
+
+void write_rows(const IndexArgs& a, const Writer& writer, const IndexRange& range) {
+  const int64_t src_stride = a.values_strides[0], dst_stride = a.self_strides[0];
+  walk_rows(a, 0, a.numel, [&](const IndexRow& row, int64_t n) {
+    if (range.which >= 0 && !range.holds(load_index(row.index[range.which], a.indexed_size[range.which]))) return;
+    writer.row(row.self + row_offset(a, row), dst_stride, row.values, src_stride, n);
+  });
+}
+
+void write_points(const IndexArgs& a, const Writer& writer, const IndexRange& range) {
+  const int64_t src_stride = a.values_strides[0], dst_stride = a.self_strides[0];
+  walk_rows(a, 0, a.numel, [&](const IndexRow& row, int64_t n) {
+    int64_t offsets[kIndexBlock];
+    int32_t keep[kIndexBlock];
+    for (int64_t i = 0; i < n; i += kIndexBlock) {
+      const int64_t m = std::min(kIndexBlock, n - i);
+      row_offsets(a, row, i, m, offsets);
+      if (dst_stride != 0)
+        for (int64_t j = 0; j < m; j++) offsets[j] += j * dst_stride;
+      char* const dst = row.self + i * dst_stride;
+      const char* const src = row.values + i * src_stride;
+      if (range.which < 0) {
+        writer.elements(dst, offsets, src, src_stride, nullptr, m);
+        continue;
+      }
+      const int64_t step = a.index_strides[range.which][0], size = a.indexed_size[range.which];
+      const char* p = row.index[range.which] + i * step;
+      int64_t kept = 0;
+      for (int64_t j = 0; j < m; j++) {
+        keep[kept] = static_cast<int32_t>(j);
+        kept += range.holds(load_index(p + j * step, size));
+      }
+      writer.elements(dst, offsets, src, src_stride, keep, kept);
+    }
+  });
+}
+
+// The dimension to cut into slices for `threads` threads, or -1: the longest one that is not indexed, the innermost only
+// if its slices are whole cache lines long.
+int slice_dimension(const IndexArgs& a, int threads) {
+  int best = -1;
+  for (int d = 1; d < a.ndim; d++)
+    if (a.self_strides[d] != 0 && a.sizes[d] >= threads && (best < 0 || a.sizes[d] > a.sizes[best])) best = d;
+  if (best < 0 && a.self_strides[0] != 0 && a.sizes[0] >= 64 * threads) best = 0;
+  return best;
+}
+
+void index_write(const IndexArgs& a, IndexWrite op) {
+  if (a.numel == 0) return;
+  const Writer writer = find_writer(op, a.dtype);
+  if (writer.row == nullptr) missing_kernel("index_write", name_of(a.dtype));
+  validate_indices(a);
+  const auto write = [&](const IndexArgs& part, const IndexRange& range) {
+    rows_share_index(part) ? write_rows(part, writer, range) : write_points(part, writer, range);
+  };
+  const int threads = a.numel < 2 * kIndexGrain ? 1 : num_threads();
+  if (threads == 1) return write(a, {});
+  const int slice = slice_dimension(a, threads);
+  if (slice >= 0) {
+    parallel_for(threads, 1, [&](int64_t first, int64_t last) {
+      const int64_t size = a.sizes[slice], begin = size * first / threads, end = size * last / threads;
+      IndexArgs part = a;
+      part.sizes[slice] = end - begin;
+      part.numel = a.numel / size * (end - begin);
+      part.values += begin * a.values_strides[slice];
+      part.self += begin * a.self_strides[slice];
+      for (int k = 0; k < a.num_indices; k++) part.index[k] += begin * a.index_strides[k][slice];
+      write(part, {});
+    });
+    return;
+  }
+  if (a.num_indices == 0) return write(a, {});
+  int which = 0;
+  for (int k = 1; k < a.num_indices; k++)
+    if (a.indexed_size[k] > a.indexed_size[which]) which = k;
+  parallel_for(threads, 1, [&](int64_t first, int64_t last) {
+    const int64_t size = a.indexed_size[which];
+    write(a, {which, size * first / threads, size * last / threads});
+  });
+}
+
+MT_REGISTER_KERNEL(index_write_kernel, &index_write);
+
+}  // namespace
+}  // namespace MINITORCH_ARCH
+}  // namespace minitorch

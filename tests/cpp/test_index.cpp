@@ -1,0 +1,218 @@
+// The index iteration space and the kernels on it, against plain loops.
+#include "kernels/index.h"
+
+#include <gtest/gtest.h>
+
+#include <cstring>
+#include <numeric>
+#include <random>
+#include <vector>
+
+#include "kernels/parallel.h"
+#include "runtime/backend.h"
+
+namespace minitorch {
+namespace {
+
+class Index : public ::testing::Test {
+ protected:
+  void SetUp() override { select_cpu_slot(); }
+};
+
+// A [rows, columns] selection of rows from a contiguous float table with `columns` columns.
+IndexArgs rows_of(std::vector<float>& values, std::vector<float>& table, const std::vector<int64_t>& index,
+                  int64_t columns) {
+  IndexArgs a;
+  a.ndim = 2;
+  a.num_indices = 1;
+  a.dtype = DType::F32;
+  a.numel = static_cast<int64_t>(index.size()) * columns;
+  a.values = reinterpret_cast<char*>(values.data());
+  a.self = reinterpret_cast<char*>(table.data());
+  a.index[0] = reinterpret_cast<const char*>(index.data());
+  a.indexed_size[0] = static_cast<int64_t>(table.size()) / columns;
+  a.indexed_stride[0] = columns * 4;
+  a.sizes[0] = columns;
+  a.sizes[1] = static_cast<int64_t>(index.size());
+  a.values_strides[0] = a.self_strides[0] = 4;
+  a.values_strides[1] = columns * 4;
+  a.self_strides[1] = 0;
+  a.index_strides[0][0] = 0;
+  a.index_strides[0][1] = 8;
+  return a;
+}
+
+std::vector<int64_t> random_indices(int64_t count, int64_t bound) {
+  std::mt19937_64 engine(7);
+  std::uniform_int_distribution<int64_t> pick(-bound, bound - 1);
+  std::vector<int64_t> index(count);
+  for (auto& i : index) i = pick(engine);
+  return index;
+}
+
+TensorView view(void* data, DType dtype, std::vector<int64_t> sizes) {
+  TensorView v;
+  v.data = static_cast<char*>(data);
+  v.dtype = dtype;
+  v.ndim = static_cast<int>(sizes.size());
+  v.numel = 1;
+  for (int d = v.ndim - 1; d >= 0; d--) {
+    v.sizes[d] = sizes[d];
+    v.strides[d] = v.numel;
+    v.numel *= sizes[d];
+  }
+  return v;
+}
+
+TEST_F(Index, SimplifyMergesAndReorders) {
+  IndexArgs a;
+  a.ndim = 4;  // sizes, innermost first: 3, 1, 4, 5, laid out with the last dimension fastest
+  a.numel = 60;
+  const int64_t sizes[] = {3, 1, 4, 5}, strides[] = {80, 8, 20, 4};
+  for (int d = 0; d < 4; d++) {
+    a.sizes[d] = sizes[d];
+    a.values_strides[d] = strides[d];
+    a.self_strides[d] = 2 * strides[d];
+  }
+  simplify(a);
+  ASSERT_EQ(a.ndim, 1);
+  EXPECT_EQ(a.sizes[0], 60);
+  EXPECT_EQ(a.values_strides[0], 4);
+  EXPECT_EQ(a.self_strides[0], 8);
+}
+
+TEST_F(Index, SimplifyKeepsAnIndexedDimensionApart) {
+  std::vector<float> values(12), table(12);
+  const std::vector<int64_t> index{0, 1, 2};
+  IndexArgs a = rows_of(values, table, index, 4);
+  simplify(a);
+  ASSERT_EQ(a.ndim, 2);
+  EXPECT_EQ(a.sizes[0], 4);
+  EXPECT_EQ(a.sizes[1], 3);
+}
+
+TEST_F(Index, ReadsRowsAndElements) {
+  for (int64_t columns : {1, 3, 700}) {
+    std::vector<float> table(50 * columns);
+    std::iota(table.begin(), table.end(), 0.f);
+    const auto index = random_indices(2000, 50);
+    std::vector<float> values(index.size() * columns);
+    IndexArgs a = rows_of(values, table, index, columns);
+    simplify(a);
+    index_read_kernel(a);
+    for (size_t r = 0; r < index.size(); r++)
+      for (int64_t c = 0; c < columns; c++)
+        ASSERT_EQ(values[r * columns + c], table[(index[r] < 0 ? index[r] + 50 : index[r]) * columns + c]);
+  }
+}
+
+TEST_F(Index, AccumulationDoesNotDependOnThreads) {
+  for (int64_t columns : {1, 2, 400}) {
+    std::mt19937 engine(3);
+    std::normal_distribution<float> normal;
+    const auto index = random_indices(40000, 50);
+    std::vector<float> values(index.size() * columns), expected(50 * columns), table(50 * columns);
+    for (auto& v : values) v = normal(engine);
+    for (size_t r = 0; r < index.size(); r++)
+      for (int64_t c = 0; c < columns; c++)
+        expected[(index[r] < 0 ? index[r] + 50 : index[r]) * columns + c] += values[r * columns + c];
+    for (int threads : {1, 2, 5}) {
+      omp_set_num_threads(threads);
+      std::fill(table.begin(), table.end(), 0.f);
+      IndexArgs a = rows_of(values, table, index, columns);
+      simplify(a);
+      index_write_kernel(a, IndexWrite::add);
+      ASSERT_EQ(table, expected) << columns << " columns, " << threads << " threads";
+    }
+    omp_set_num_threads(2);
+  }
+}
+
+TEST_F(Index, LastAssignmentWins) {
+  const auto index = random_indices(100000, 30);
+  std::vector<float> values(index.size()), table(30, -1.f), expected(30, -1.f);
+  std::iota(values.begin(), values.end(), 0.f);
+  for (size_t i = 0; i < index.size(); i++) expected[index[i] < 0 ? index[i] + 30 : index[i]] = values[i];
+  IndexArgs a = rows_of(values, table, index, 1);
+  simplify(a);
+  index_write_kernel(a, IndexWrite::assign);
+  EXPECT_EQ(table, expected);
+}
+
+TEST_F(Index, BadIndexIsReportedBeforeAnythingIsWritten) {
+  auto index = random_indices(100000, 30);
+  index[99999] = 30;
+  std::vector<float> values(index.size(), 1.f), table(30, -1.f);
+  const std::vector<float> before = table;
+  IndexArgs a = rows_of(values, table, index, 1);
+  simplify(a);
+  try {
+    index_write_kernel(a, IndexWrite::assign);
+    FAIL() << "no exception";
+  } catch (const IndexOutOfRange& error) {
+    EXPECT_EQ(error.index, 30);
+    EXPECT_EQ(error.which, 0);
+    EXPECT_EQ(error.size, 30);
+  }
+  EXPECT_EQ(table, before);
+  index[99999] = -1;
+  a.allow_negative = false;
+  EXPECT_THROW(index_write_kernel(a, IndexWrite::assign), IndexOutOfRange);
+}
+
+TEST_F(Index, ExtremesPropagateNan) {
+  const float nan = NAN;
+  std::vector<float> values{nan, 1.f, 5.f, -2.f}, table{3.f, nan, 3.f, 3.f};
+  const std::vector<int64_t> index{0, 1, 2, 3};
+  IndexArgs a = rows_of(values, table, index, 1);
+  simplify(a);
+  index_write_kernel(a, IndexWrite::maximum);
+  EXPECT_TRUE(std::isnan(table[0]) && std::isnan(table[1]));
+  EXPECT_EQ(table[2], 5.f);
+  EXPECT_EQ(table[3], 3.f);
+}
+
+TEST_F(Index, NonzeroFindsCoordinatesInOrder) {
+  std::mt19937 engine(5);
+  std::vector<int32_t> data(70 * 1000 * 3);
+  for (auto& x : data) x = engine() % 3 == 0 ? static_cast<int32_t>(engine()) | 1 : 0;
+  const TensorView input = view(data.data(), DType::I32, {70, 1000, 3});
+  NonzeroPlan plan;
+  nonzero_plan_kernel(input, plan);
+  const int64_t total = plan.before[plan.chunks];
+  std::vector<int64_t> found(total * 3), expected;
+  for (int64_t i = 0; i < 70; i++)
+    for (int64_t j = 0; j < 1000; j++)
+      for (int64_t k = 0; k < 3; k++)
+        if (data[(i * 1000 + j) * 3 + k] != 0) expected.insert(expected.end(), {i, j, k});
+  ASSERT_EQ(static_cast<size_t>(total * 3), expected.size());
+  nonzero_kernel(input, plan, view(found.data(), DType::I64, {total, 3}));
+  EXPECT_EQ(found, expected);
+
+  std::vector<int64_t> few(10 * 3);
+  nonzero_kernel(input, plan, view(few.data(), DType::I64, {10, 3}));
+  EXPECT_EQ(few, std::vector<int64_t>(expected.begin(), expected.begin() + 30));
+}
+
+TEST_F(Index, MaskedSelectAndScatterAreInverse) {
+  std::mt19937 engine(9);
+  std::vector<double> data(90001);
+  std::vector<uint8_t> mask(data.size());
+  for (size_t i = 0; i < data.size(); i++) {
+    data[i] = static_cast<double>(i);
+    mask[i] = engine() & 1;
+  }
+  const TensorView input = view(data.data(), DType::F64, {90001});
+  const TensorView flags = view(mask.data(), DType::Bool, {90001});
+  NonzeroPlan plan;
+  nonzero_plan_kernel(flags, plan);
+  const int64_t total = plan.before[plan.chunks];
+  std::vector<double> selected(total), scattered(data.size(), -1.0);
+  masked_select_kernel(input, flags, plan, view(selected.data(), DType::F64, {total}));
+  masked_scatter_kernel(view(scattered.data(), DType::F64, {90001}), flags, plan,
+                        view(selected.data(), DType::F64, {total}));
+  for (size_t i = 0; i < data.size(); i++) ASSERT_EQ(scattered[i], mask[i] ? data[i] : -1.0);
+}
+
+}  // namespace
+}  // namespace minitorch
