@@ -4,8 +4,9 @@
 // for any number of threads: either slices along a dimension that is not indexed, or ranges of the values of one index.
 #include "kernels/index.h"
 
-#include <cmath>
 #include <cstring>
+#include <limits>
+#include <memory>
 
 #include "kernels/cpu/index_walk.h"
 
@@ -167,6 +168,58 @@ void write_rows(const IndexArgs& a, const Writer& writer, const IndexRange& rang
   });
 }
 
+// The dimension that the indices of a single index tensor run along, or -1 if there are several or none.
+int index_dimension(const IndexArgs& a) {
+  int found = -1;
+  for (int d = 0; d < a.ndim; d++) {
+    if (a.num_indices != 1 || a.index_strides[0][d] == 0) continue;
+    if (found >= 0) return -1;
+    found = d;
+  }
+  return found;
+}
+
+// Adds rows of 16-bit floats so that every address is rounded once: rows are grouped by where they go and summed in float.
+// `along` is the dimension of the indices, an outer one.
+template <class T>
+void add_grouped_rows(const IndexArgs& a, const IndexRange& range, int along) {
+  const int64_t count = a.sizes[along], targets = a.indexed_size[0], step = a.index_strides[0][along];
+  // One list a target, in the order of the rows; -1 ends a list.
+  const std::unique_ptr<int32_t[]> first(new int32_t[targets]), next(new int32_t[count]);
+  std::fill(first.get(), first.get() + targets, -1);
+  for (int64_t i = count - 1; i >= 0; i--) {
+    const int64_t target = load_index(a.index[0] + i * step, targets);
+    if (range.which >= 0 && !range.holds(target)) continue;
+    next[i] = first[target];
+    first[target] = static_cast<int32_t>(i);
+  }
+  const int64_t n = a.sizes[0], src_stride = a.values_strides[0], dst_stride = a.self_strides[0];
+  IndexArgs outer = a;  // what remains when rows and indices are taken out
+  outer.num_indices = 0;
+  outer.sizes[0] = outer.sizes[along] = 1;
+  outer.numel = a.numel / n / count;
+  walk_rows(outer, 0, outer.numel, [&](const IndexRow& row, int64_t) {
+    float sum[kIndexBlock];
+    for (int64_t target = 0; target < targets; target++) {
+      if (first[target] < 0) continue;
+      char* const dst = row.self + target * a.indexed_stride[0];
+      for (int64_t j = 0; j < n; j += kIndexBlock) {
+        const int64_t m = std::min(kIndexBlock, n - j);
+        for (int64_t k = 0; k < m; k++) sum[k] = *reinterpret_cast<const T*>(dst + (j + k) * dst_stride);
+        for (int32_t i = first[target]; i >= 0; i = next[i]) {
+          const char* const src = row.values + i * a.values_strides[along] + j * src_stride;
+          if (src_stride == sizeof(T)) {
+            for (int64_t k = 0; k < m; k++) sum[k] += reinterpret_cast<const T*>(src)[k];
+          } else {
+            for (int64_t k = 0; k < m; k++) sum[k] += *reinterpret_cast<const T*>(src + k * src_stride);
+          }
+        }
+        for (int64_t k = 0; k < m; k++) *reinterpret_cast<T*>(dst + (j + k) * dst_stride) = T(sum[k]);
+      }
+    }
+  });
+}
+
 void write_points(const IndexArgs& a, const Writer& writer, const IndexRange& range) {
   const int64_t src_stride = a.values_strides[0], dst_stride = a.self_strides[0];
   walk_rows(a, 0, a.numel, [&](const IndexRow& row, int64_t n) {
@@ -211,6 +264,11 @@ void index_write(const IndexArgs& a, IndexWrite op) {
   if (writer.row == nullptr) missing_kernel("index_write", name_of(a.dtype));
   validate_indices(a);
   const auto write = [&](const IndexArgs& part, const IndexRange& range) {
+    const int along = op == IndexWrite::add && is_half(a.dtype) && rows_share_index(part) ? index_dimension(part) : -1;
+    if (along > 0 && part.sizes[along] < std::numeric_limits<int32_t>::max()) {
+      return a.dtype == DType::F16 ? add_grouped_rows<Half>(part, range, along)
+                                   : add_grouped_rows<BFloat16>(part, range, along);
+    }
     rows_share_index(part) ? write_rows(part, writer, range) : write_points(part, writer, range);
   };
   const int threads = a.numel < 2 * kIndexGrain ? 1 : num_threads();

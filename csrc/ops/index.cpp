@@ -1,0 +1,197 @@
+// Advanced indexing (x[indices], index_put_), index_fill_, index_copy, take, put_ and flip. PyTorch's functions check, broadcast
+// the indices and build the iterators; our kernels move the elements.
+#include <ATen/ExpandUtils.h>
+#include <ATen/native/IndexKernel.h>
+#include <ATen/native/TensorAdvancedIndexing.h>
+#include <ATen/native/UnfoldBackward.h>
+#include <ATen/ops/_index_put_impl_native.h>
+#include <ATen/ops/channel_shuffle_native.h>
+#include <ATen/ops/flip_native.h>
+#include <ATen/ops/index_copy_native.h>
+#include <ATen/ops/index_fill_native.h>
+#include <ATen/ops/index_meta.h>
+#include <ATen/ops/put_native.h>
+#include <ATen/ops/roll_native.h>
+#include <ATen/ops/take_native.h>
+#include <ATen/ops/unfold_backward_native.h>
+
+#include "bridge/iterator.h"
+#include "bridge/structured.h"
+#include "kernels/pointwise.h"
+#include "ops/index_common.h"
+
+namespace minitorch {
+namespace {
+
+using at::TensorIterator;
+
+// `dims[k]` is the dimension that index tensor k applies to, for the message.
+template <class F>
+void with_dimension_errors(const F& f, at::IntArrayRef dims, const char* prefix = "") {
+  with_index_errors(f, [&](const IndexOutOfRange& e) {
+    TORCH_CHECK_INDEX(false, prefix, "index ", e.index, " is out of bounds for dimension ", dims[e.which],
+                      " with size ", e.size);
+  });
+}
+
+// PyTorch numbers the dimensions in its message by index tensor.
+at::DimVector numbered(size_t count) {
+  at::DimVector dims(count);
+  for (size_t k = 0; k < count; k++) dims[k] = static_cast<int64_t>(k);
+  return dims;
+}
+
+struct Index : at::meta::structured_index_Tensor {
+  void impl(const meta_return_ty& pre, const at::Tensor&, at::IOptTensorListRef, const at::Tensor&) {
+    if (numel() == 0) return;
+    const IndexArgs args = from_iterator(*this, 0, 1, 2, pre.sizes, pre.strides);
+    with_dimension_errors([&] { index_read_kernel(args); }, numbered(pre.sizes.size()));
+  }
+};
+
+void index_put_stub(TensorIterator& iter, at::IntArrayRef sizes, at::IntArrayRef strides, bool accumulate) {
+  const IndexArgs args = from_iterator(iter, 1, 0, 2, sizes, strides);
+  with_dimension_errors([&] { index_write_kernel(args, accumulate ? IndexWrite::add : IndexWrite::assign); },
+                        numbered(sizes.size()));
+}
+
+// Accumulation, and assignment under torch.use_deterministic_algorithms, reach a device that is not the CPU as tensors. The
+// iterator that reads self[indices] serves: its output, which it asks for here, is where the values come from.
+struct IndexPut final : at::meta::structured_index_Tensor {
+  explicit IndexPut(const at::Tensor& value) : value_(value) {}
+  const at::Tensor& maybe_get_output(int64_t) override { return placed_; }
+  void set_output_raw_strided(int64_t i, at::IntArrayRef sizes, at::IntArrayRef strides,
+                              at::TensorOptions options MT_NAMES_PARAM) override {
+    TORCH_CHECK(at::is_expandable_to(value_.sizes(), sizes), "shape mismatch: value tensor of shape ", value_.sizes(),
+                " cannot be broadcast to indexing result of shape ", sizes);
+    const bool fits = value_.sizes() == sizes && (strides.empty() ? value_.is_contiguous() : value_.strides() == strides);
+    if (fits) {
+      placed_ = value_;
+    } else {
+      placed_ = structured_detail::make_output(sizes, strides, options);
+      placed_.copy_(value_);
+    }
+    at::TensorIteratorBase::set_output_raw_strided(i, sizes, strides, options MT_NAMES_ARG);
+  }
+
+ private:
+  const at::Tensor& value_;
+  at::Tensor placed_;
+};
+
+void index_put_with_sort_stub(at::Tensor& self, const c10::List<std::optional<at::Tensor>>& indices,
+                              const at::Tensor& value, bool accumulate, bool /*unsafe*/) {
+  TORCH_CHECK(value.scalar_type() == self.scalar_type(), "Index put requires the source and destination dtypes match, got ",
+              self.scalar_type(), " for the destination and ", value.scalar_type(), " for the source.");
+  IndexPut op(value);
+  const auto pre = op.meta(self, at::IOptTensorListRef(indices));
+  if (op.numel() == 0) return;
+  const IndexArgs args = from_iterator(op, 0, 1, 2, pre.sizes, pre.strides);
+  with_dimension_errors([&] { index_write_kernel(args, accumulate ? IndexWrite::add : IndexWrite::assign); },
+                        numbered(pre.sizes.size()));
+}
+
+// `self` in the iterator does not advance along the indexed dimension `dim`.
+void index_fill_stub(TensorIterator& iter, int64_t dim, int64_t size, int64_t stride, const at::Scalar& source) {
+  if (iter.numel() == 0) return;
+  const at::Tensor value = at::scalar_tensor(source, iter.tensor_base(0).options());
+  IndexArgs args = from_iterator(iter, 0, 0, 1, {size}, {stride * static_cast<int64_t>(value.element_size())});
+  args.values = static_cast<char*>(value.data_ptr());
+  for (int d = 0; d < args.ndim; d++) args.values_strides[d] = 0;
+  with_dimension_errors([&] { index_write_kernel(args, IndexWrite::assign); }, {dim});
+}
+
+void index_copy_stub(TensorIterator& iter, int64_t dim, int64_t size, int64_t stride) {
+  if (iter.numel() == 0) return;
+  IndexArgs args =
+      from_iterator(iter, 2, 0, 1, {size}, {stride * static_cast<int64_t>(iter.element_size(0))});
+  args.allow_negative = false;
+  with_dimension_errors([&] { index_write_kernel(args, IndexWrite::assign); }, {dim}, "index_copy_(): ");
+}
+
+struct IndexCopy : at::native::structured_index_copy_out {
+  void impl(const meta_return_ty& pre, const at::Tensor& self, int64_t, const at::Tensor& index,
+            const at::Tensor& source, const at::Tensor& out) {
+    structured_index_copy_out::impl(self, pre.dim, index, source, out);
+  }
+};
+
+template <class F>
+void with_take_errors(const F& f) {
+  with_index_errors(f, [&](const IndexOutOfRange& e) {
+    TORCH_CHECK_INDEX(false, "out of range: tried to access index ", e.index, " on a tensor of ", e.size, " elements.");
+  });
+}
+
+// take and put_ see `self` as one-dimensional. Operand 0 of the iterator holds the values, operand 1 the indices.
+IndexArgs flat_space(const TensorIterator& iter, const at::TensorBase& self) {
+  IndexArgs args = from_iterator(iter, 0, 0, 1, {self.numel()}, {static_cast<int64_t>(self.element_size())});
+  args.self = static_cast<char*>(self.data_ptr());
+  for (int d = 0; d < args.ndim; d++) args.self_strides[d] = 0;
+  return args;
+}
+
+void take_stub(TensorIterator& iter, const at::TensorBase& input) {
+  if (iter.numel() == 0) return;
+  const at::Tensor flat = at::Tensor(input).contiguous();
+  with_take_errors([&] { index_read_kernel(flat_space(iter, flat)); });
+}
+
+void put_stub(TensorIterator& iter, const at::TensorBase& self, bool accumulate) {
+  if (iter.numel() == 0) return;
+  const at::Tensor target(self), flat = target.contiguous();
+  with_take_errors([&] {
+    index_write_kernel(flat_space(iter, flat), accumulate ? IndexWrite::add : IndexWrite::assign);
+  });
+  if (!flat.is_same(target)) target.copy_(flat);
+}
+
+// The iterator's output runs backwards along the flipped dimensions; a third operand only keeps them from being merged.
+void flip_stub(TensorIterator& iter, bool /*quantized*/) {
+  PointwiseView view = view_of(iter);
+  view.num_operands = 2;
+  copy_kernel(view);
+}
+
+void unfold_backward_stub(at::Tensor& grad_in, const at::Tensor& grad, int64_t dim, int64_t size, int64_t step) {
+  if (grad_in.numel() == 0) return;
+  TORCH_INTERNAL_ASSERT(grad_in.is_contiguous());
+  // A 0-dim input unfolds into one fold of one element.
+  const at::Tensor out = grad_in.dim() == 0 ? grad_in.unsqueeze(0) : grad_in;
+  const at::Tensor folds = grad_in.dim() == 0 ? grad.unsqueeze(0) : grad;
+  unfold_backward_kernel({view_of(out), view_of(folds), static_cast<int>(at::maybe_wrap_dim(dim, out.dim())), size, step});
+}
+
+}  // namespace
+}  // namespace minitorch
+
+namespace at::native {
+REGISTER_PRIVATEUSE1_DISPATCH(index_put_stub, &minitorch::index_put_stub)
+REGISTER_PRIVATEUSE1_DISPATCH(index_put_with_sort_stub, &minitorch::index_put_with_sort_stub)
+REGISTER_PRIVATEUSE1_DISPATCH(index_fill_stub, &minitorch::index_fill_stub)
+REGISTER_PRIVATEUSE1_DISPATCH(index_copy_stub, &minitorch::index_copy_stub)
+REGISTER_PRIVATEUSE1_DISPATCH(take_stub, &minitorch::take_stub)
+REGISTER_PRIVATEUSE1_DISPATCH(put_stub, &minitorch::put_stub)
+REGISTER_PRIVATEUSE1_DISPATCH(flip_stub, &minitorch::flip_stub)
+REGISTER_PRIVATEUSE1_DISPATCH(unfold_backward_stub, &minitorch::unfold_backward_stub)
+}  // namespace at::native
+
+namespace minitorch {
+TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
+  using Scalar = at::Scalar;
+  using Fill = at::Tensor& (*)(at::Tensor&, int64_t, const at::Tensor&, const Scalar&);
+  using FillTensor = at::Tensor& (*)(at::Tensor&, int64_t, const at::Tensor&, const at::Tensor&);
+  structured<Index>(m, "index.Tensor", nullptr, "index.Tensor_out");
+  structured<IndexCopy>(m, "index_copy", "index_copy_", "index_copy.out");
+  m.impl("_index_put_impl_", TORCH_FN(at::native::_index_put_impl_));
+  m.impl("index_fill_.int_Scalar", static_cast<Fill>(&at::native::index_fill_));
+  m.impl("index_fill_.int_Tensor", static_cast<FillTensor>(&at::native::index_fill_));
+  m.impl("take", TORCH_FN(at::native::take));
+  m.impl("take.out", TORCH_FN(at::native::take_out));
+  m.impl("put_", TORCH_FN(at::native::put_));
+  m.impl("flip", TORCH_FN(at::native::flip));
+  m.impl("roll", TORCH_FN(at::native::roll));
+  m.impl("channel_shuffle", TORCH_FN(at::native::channel_shuffle));
+  m.impl("unfold_backward", TORCH_FN(at::native::unfold_backward));
+}
+}  // namespace minitorch

@@ -1,0 +1,88 @@
+// See index_common.h.
+#include "ops/index_common.h"
+
+#include <ATen/native/NonEmptyUtils.h>
+
+namespace minitorch {
+namespace {
+
+using at::native::ensure_nonempty_dim;
+using at::native::ensure_nonempty_size;
+using at::native::ensure_nonempty_stride;
+
+// Everything but the index strides and the values. Kernels have the innermost dimension first.
+IndexArgs space_of(const at::Tensor& shape, const at::Tensor& self, int64_t dim, const at::Tensor& index) {
+  IndexArgs a;
+  a.ndim = static_cast<int>(ensure_nonempty_dim(shape.dim()));
+  TORCH_CHECK(a.ndim <= kMaxDims, "minitorch: tensors have at most ", kMaxDims, " dimensions, got ", a.ndim);
+  a.num_indices = 1;
+  a.allow_negative = false;
+  a.dtype = to_dtype(self.scalar_type());
+  const int64_t size = static_cast<int64_t>(self.element_size());
+  a.numel = shape.numel();
+  a.self = static_cast<char*>(const_cast<void*>(self.const_data_ptr()));
+  a.index[0] = static_cast<const char*>(index.const_data_ptr());
+  a.indexed_size[0] = ensure_nonempty_size(self, dim);
+  a.indexed_stride[0] = ensure_nonempty_stride(self, dim) * size;
+  for (int d = 0; d < a.ndim; d++) {
+    const int64_t from = a.ndim - 1 - d;
+    a.sizes[d] = ensure_nonempty_size(shape, from);
+    a.self_strides[d] = from == dim ? 0 : ensure_nonempty_stride(self, from) * size;
+  }
+  return a;
+}
+
+void set_values(IndexArgs& a, const at::Tensor& values) {
+  const int64_t size = static_cast<int64_t>(values.element_size());
+  const bool single = values.dim() == 0;
+  a.values = static_cast<char*>(const_cast<void*>(values.const_data_ptr()));
+  for (int d = 0; d < a.ndim; d++) a.values_strides[d] = single ? 0 : values.stride(a.ndim - 1 - d) * size;
+}
+
+}  // namespace
+
+IndexArgs along_dim(const at::Tensor& values, const at::Tensor& self, int64_t dim, const at::Tensor& index) {
+  IndexArgs a = space_of(index, self, dim, index);
+  set_values(a, values);
+  for (int d = 0; d < a.ndim; d++) a.index_strides[0][d] = ensure_nonempty_stride(index, a.ndim - 1 - d) * 8;
+  simplify(a);
+  return a;
+}
+
+IndexArgs along_dim_vector(const at::Tensor& values, const at::Tensor& self, int64_t dim, const at::Tensor& index) {
+  IndexArgs a = space_of(values, self, dim, index);
+  set_values(a, values);
+  const int64_t step = ensure_nonempty_stride(index, 0) * 8;
+  for (int d = 0; d < a.ndim; d++) a.index_strides[0][d] = a.ndim - 1 - d == dim ? step : 0;
+  simplify(a);
+  return a;
+}
+
+IndexArgs from_iterator(const at::TensorIteratorBase& iter, int values, int self, int first_index,
+                        at::IntArrayRef sizes, at::IntArrayRef strides_in_bytes) {
+  IndexArgs a;
+  TORCH_CHECK(sizes.size() <= kMaxIndices, "minitorch: indexing takes at most ", kMaxIndices,
+              " index tensors, got ", sizes.size());
+  a.ndim = std::max(iter.ndim(), 1);
+  a.num_indices = static_cast<int>(sizes.size());
+  a.dtype = to_dtype(iter.dtype(self));
+  a.numel = iter.numel();
+  const auto set_strides = [&](int64_t* to, int operand) {
+    const auto from = iter.strides(operand);
+    for (int d = 0; d < a.ndim; d++) to[d] = iter.ndim() == 0 ? 0 : from[d];
+  };
+  for (int d = 0; d < a.ndim; d++) a.sizes[d] = iter.ndim() == 0 ? 1 : iter.shape()[d];
+  a.values = static_cast<char*>(iter.data_ptr(values));
+  a.self = static_cast<char*>(iter.data_ptr(self));
+  set_strides(a.values_strides, values);
+  set_strides(a.self_strides, self);
+  for (int k = 0; k < a.num_indices; k++) {
+    a.index[k] = static_cast<const char*>(iter.data_ptr(first_index + k));
+    a.indexed_size[k] = sizes[k];
+    a.indexed_stride[k] = strides_in_bytes[k];
+    set_strides(a.index_strides[k], first_index + k);
+  }
+  return a;
+}
+
+}  // namespace minitorch

@@ -1,0 +1,244 @@
+// Indexing along one dimension: gather, scatter and its reductions, index_select, index_add, index_reduce.
+#include <ATen/MemoryOverlap.h>
+#include <ATen/native/Resize.h>
+#include <ATen/native/TensorAdvancedIndexing.h>
+#include <ATen/ops/gather_native.h>
+#include <ATen/ops/index_add_meta.h>
+#include <ATen/ops/index_reduce_meta.h>
+#include <ATen/ops/scatter_add_native.h>
+#include <ATen/ops/scatter_native.h>
+#include <ATen/ops/scatter_reduce_native.h>
+
+#include "bridge/structured.h"
+#include "ops/index_common.h"
+
+namespace minitorch {
+namespace {
+
+using at::Tensor;
+using at::native::ReductionType;
+
+template <class F>
+void with_gather_errors(const F& f, int64_t dim) {
+  with_index_errors(f, [&](const IndexOutOfRange& e) {
+    TORCH_CHECK(false, "index ", e.index, " is out of bounds for dimension ", dim, " with size ", e.size);
+  });
+}
+
+template <class F>
+void with_select_errors(const F& f) {
+  with_index_errors(f, [](const IndexOutOfRange&) { TORCH_CHECK_INDEX(false, "index out of range in self"); });
+}
+
+IndexWrite write_of(const ReductionType& op) {
+  switch (op) {
+    case ReductionType::SUM:
+    case ReductionType::MEAN: return IndexWrite::add;  // PyTorch divides by the counts afterwards
+    case ReductionType::PROD: return IndexWrite::multiply;
+    case ReductionType::MAX: return IndexWrite::maximum;
+    case ReductionType::MIN: return IndexWrite::minimum;
+  }
+  TORCH_INTERNAL_ASSERT(false);
+}
+
+void check_reducible(const Tensor& self, const ReductionType& op) {
+  const bool ordered = op == ReductionType::MAX || op == ReductionType::MIN;
+  TORCH_CHECK_NOT_IMPLEMENTED(!ordered || !self.is_complex(), "\"scatter_gather_tensor_cpu_reduce_",
+                              op == ReductionType::MAX ? "amax" : "amin", "\" not implemented for '",
+                              toString(self.scalar_type()), "'");
+}
+
+void write_along(const Tensor& self, int64_t dim, const Tensor& index, const Tensor& values, IndexWrite op) {
+  if (op != IndexWrite::assign && at::isReducedFloatingType(self.scalar_type())) {
+    // Like native: 16-bit floats are reduced in float and rounded once.
+    const Tensor wide = self.to(at::kFloat);
+    write_along(wide, dim, index, values.to(at::kFloat), op);
+    self.copy_(wide);
+    return;
+  }
+  const Tensor longs = as_long(index);
+  with_gather_errors([&] { index_write_kernel(along_dim(values, self, dim, longs), op); }, dim);
+}
+
+void gather_stub(const Tensor& result, const Tensor& self, int64_t dim, const Tensor& index) {
+  const Tensor longs = as_long(index);
+  with_gather_errors([&] { index_read_kernel(along_dim(result, self, dim, longs)); }, dim);
+}
+
+void scatter_stub(const Tensor& self, int64_t dim, const Tensor& index, const Tensor& src) {
+  write_along(self, dim, index, src, IndexWrite::assign);
+}
+
+void scatter_fill_stub(const Tensor& self, int64_t dim, const Tensor& index, const at::Scalar& value) {
+  write_along(self, dim, index, at::scalar_tensor(value, self.options()), IndexWrite::assign);
+}
+
+void scatter_add_stub(const Tensor& self, int64_t dim, const Tensor& index, const Tensor& src) {
+  write_along(self, dim, index, src, IndexWrite::add);
+}
+
+void scatter_reduce_stub(const Tensor& self, int64_t dim, const Tensor& index, const Tensor& src,
+                         const ReductionType& op) {
+  check_reducible(self, op);
+  write_along(self, dim, index, src, write_of(op));
+}
+
+void scatter_scalar_reduce_stub(const Tensor& self, int64_t dim, const Tensor& index, const at::Scalar& value,
+                                const ReductionType& op) {
+  check_reducible(self, op);
+  write_along(self, dim, index, at::scalar_tensor(value, self.options()), write_of(op));
+}
+
+Tensor& index_select_out(const Tensor& self, int64_t dim, const Tensor& index, Tensor& result) {
+  dim = at::maybe_wrap_dim(dim, self.dim());
+  check_same_device({&result, &self, &index});
+  const int64_t count = index.numel();
+  TORCH_CHECK_INDEX(index.dim() <= 1, "index_select(): Index is supposed to be a vector");
+  TORCH_CHECK(!(self.dim() == 0 && count != 1), "index_select(): Index to scalar can have only 1 value, got ", count,
+              " value(s)");
+  TORCH_CHECK(index.scalar_type() == at::kLong || index.scalar_type() == at::kInt,
+              "index_select(): Expected dtype int32 or int64 for index");
+  TORCH_CHECK(self.scalar_type() == result.scalar_type(),
+              "index_select(): self and result must have the same scalar type");
+  at::assert_no_internal_overlap(result);
+  at::assert_no_overlap(result, self);
+  at::assert_no_overlap(result, index);
+  at::DimVector sizes(self.sizes());
+  if (self.dim() > 0) sizes[dim] = count;
+  at::native::resize_output(result, sizes);
+  if (count == 0) return result;
+  TORCH_CHECK(self.dim() <= 1 || self.numel() != 0 || self.size(dim) > 0,
+              "index_select(): self indexing axis dim should be positive");
+  const Tensor longs = as_long(index);
+  // An empty space has no element that would meet a bad index; a scalar for each index does.
+  const bool nothing = self.dim() > 1 && self.numel() == 0;
+  // PyTorch has another message for the case that it has another loop for.
+  const bool second_dim = self.dim() > 1 && (nothing || (dim == 1 && result.is_contiguous()));
+  with_index_errors(
+      [&] {
+        if (nothing) {
+          const Tensor bounds = at::empty({self.size(dim)}, self.options());
+          index_read_kernel(along_dim_vector(at::empty({count}, self.options()), bounds, 0, longs));
+        } else {
+          index_read_kernel(along_dim_vector(result, self, dim, longs));
+        }
+      },
+      [&](const IndexOutOfRange& e) {
+        TORCH_CHECK(!second_dim, "INDICES element is out of DATA bounds, id=", e.index, " axis_dim=", e.size);
+        TORCH_CHECK_INDEX(false, "index out of range in self");
+      });
+  return result;
+}
+
+Tensor index_select(const Tensor& self, int64_t dim, const Tensor& index) {
+  Tensor result = at::empty({0}, self.options());
+  index_select_out(self, dim, index, result);
+  return result;
+}
+
+struct IndexAdd : at::meta::structured_index_add {
+  void impl(const meta_return_ty& pre, const Tensor& self, int64_t, const Tensor& index, const Tensor& source,
+            const at::Scalar& alpha, const Tensor& out) {
+    if (!out.is_same(self)) out.copy_(self);
+    TORCH_CHECK(out.dim() > 1 || source.dim() <= 1, "source.dim() (", source.dim(),
+                ") must one or zero for given self.dim() (", self.dim(), ")");
+    if (index.numel() == 0 || source.numel() == 0) return;
+    const bool scaled = !alpha.equal(1);
+    if ((scaled || out.dim() <= 1) && at::isReducedFloatingType(out.scalar_type())) {
+      // Products and sums stay in float until the end. (Sums of whole rows do so in the kernel.)
+      const Tensor sum = out.to(at::kFloat);
+      add(sum, pre.dim, index, scaled ? source.to(at::kFloat).mul(alpha) : source.to(at::kFloat), scaled);
+      out.copy_(sum);
+    } else {
+      add(out, pre.dim, index, scaled ? source.mul(alpha) : source, scaled);
+    }
+  }
+
+ private:
+  static void add(const Tensor& out, int64_t dim, const Tensor& index, const Tensor& source, bool scaled) {
+    const Tensor longs = as_long(index);
+    const auto run = [&] { index_write_kernel(along_dim_vector(source, out, dim, longs), IndexWrite::add); };
+    // PyTorch sends unscaled sums through scatter_add, which has its own message.
+    if (out.dim() > 1 && !scaled) {
+      with_gather_errors(run, dim);
+    } else {
+      with_select_errors(run);
+    }
+  }
+};
+
+struct IndexReduce : at::meta::structured_index_reduce {
+  void impl(const meta_return_ty& pre, const Tensor& self, int64_t, const Tensor& index, const Tensor& source,
+            std::string_view reduce, bool include_self, const Tensor& out) {
+    TORCH_WARN_ONCE(
+        "index_reduce() is in beta and the API may change at any time.");
+    const int64_t dim = pre.dim;
+    const ReductionType op = at::native::get_reduction_enum(reduce);
+    if (!out.is_same(self)) out.copy_(self);
+    TORCH_CHECK(out.dim() > 1 || source.dim() <= 1, "source.dim() (", source.dim(),
+                ") must one or zero for given self.dim() (", self.dim(), ")");
+    TORCH_CHECK_NOT_IMPLEMENTED((!out.is_complex() && out.scalar_type() != at::kBool) || index.numel() == 0,
+                                "\"index_reduce\" not implemented for '", toString(out.scalar_type()), "'");
+    const Tensor longs = as_long(index);
+    if (!include_self) out.index_fill_(dim, longs, initial_value(op, out.scalar_type()));
+    if (index.numel() != 0 && source.numel() != 0)
+      with_select_errors([&] { index_write_kernel(along_dim_vector(source, out, dim, longs), write_of(op)); });
+    if (op != ReductionType::MEAN) return;
+    Tensor counts = include_self ? at::ones_like(out) : at::zeros_like(out);
+    counts.index_add_(dim, longs, at::ones_like(source));
+    counts.masked_fill_(counts == 0, 1);
+    if (out.is_floating_point()) {
+      out.div_(counts);
+    } else {
+      out.div_(counts, "floor");
+    }
+  }
+
+ private:
+  static at::Scalar initial_value(ReductionType op, at::ScalarType dtype) {
+    if (op == ReductionType::PROD) return 1;
+    if (op == ReductionType::SUM || op == ReductionType::MEAN) return 0;
+    const bool lowest = op == ReductionType::MAX;
+    if (at::isFloatingType(dtype)) {
+      const double infinity = std::numeric_limits<double>::infinity();
+      return lowest ? -infinity : infinity;
+    }
+    at::Scalar value;
+    AT_DISPATCH_INTEGRAL_TYPES(dtype, "index_reduce", [&] {
+      using Limits = std::numeric_limits<scalar_t>;
+      value = static_cast<int64_t>(lowest ? Limits::lowest() : Limits::max());
+    });
+    return value;
+  }
+};
+
+}  // namespace
+}  // namespace minitorch
+
+namespace at::native {
+REGISTER_PRIVATEUSE1_DISPATCH(gather_stub, &minitorch::gather_stub)
+REGISTER_PRIVATEUSE1_DISPATCH(scatter_stub, &minitorch::scatter_stub)
+REGISTER_PRIVATEUSE1_DISPATCH(scatter_fill_stub, &minitorch::scatter_fill_stub)
+REGISTER_PRIVATEUSE1_DISPATCH(scatter_add_stub, &minitorch::scatter_add_stub)
+REGISTER_PRIVATEUSE1_DISPATCH(scatter_reduce_stub, &minitorch::scatter_reduce_stub)
+REGISTER_PRIVATEUSE1_DISPATCH(scatter_reduce_two_stub, &minitorch::scatter_reduce_stub)
+REGISTER_PRIVATEUSE1_DISPATCH(scatter_scalar_reduce_stub, &minitorch::scatter_scalar_reduce_stub)
+}  // namespace at::native
+
+namespace minitorch {
+TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
+  structured<at::native::structured_gather_out>(m, "gather", nullptr, "gather.out");
+  structured<at::native::structured_scatter_src_out>(m, "scatter.src", "scatter_.src", "scatter.src_out");
+  structured<at::native::structured_scatter_value_out>(m, "scatter.value", "scatter_.value", "scatter.value_out");
+  structured<at::native::structured_scatter_reduce_out>(m, "scatter.reduce", "scatter_.reduce", "scatter.reduce_out");
+  structured<at::native::structured_scatter_value_reduce_out>(m, "scatter.value_reduce", "scatter_.value_reduce",
+                                                              "scatter.value_reduce_out");
+  structured<at::native::structured_scatter_add>(m, "scatter_add", "scatter_add_", "scatter_add.out");
+  structured<at::native::structured_scatter_reduce_two>(m, "scatter_reduce.two", "scatter_reduce_.two",
+                                                        "scatter_reduce.two_out");
+  structured<IndexAdd>(m, "index_add", "index_add_", "index_add.out");
+  structured<IndexReduce>(m, "index_reduce", "index_reduce_", "index_reduce.out");
+  m.impl("index_select", TORCH_FN(index_select));
+  m.impl("index_select.out", TORCH_FN(index_select_out));
+}
+}  // namespace minitorch

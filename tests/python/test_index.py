@@ -1,0 +1,397 @@
+"""Indexing, gather and scatter, masks: values, layouts, gradients and errors as on native CPU."""
+
+import pytest
+import torch
+from twin import check, check_error
+
+FLOATS = [torch.float32, torch.float64, torch.bfloat16, torch.float16]
+INTS = [torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64]
+ALL = [*FLOATS, *INTS, torch.bool, torch.complex64, torch.complex128]
+
+
+@pytest.fixture(autouse=True)
+def _seed():
+    torch.manual_seed(0)
+
+
+def values(*shape, dtype=torch.float32):
+    if dtype == torch.bool:
+        return torch.rand(shape) > 0.5
+    if dtype.is_floating_point or dtype.is_complex:
+        return torch.randn(shape, dtype=torch.complex128 if dtype.is_complex else torch.float64).to(dtype)
+    return torch.randint(0 if dtype == torch.uint8 else -9, 10, shape, dtype=torch.int64).to(dtype)
+
+
+def layouts(x):
+    """The same values as contiguous, transposed memory, every other element of a larger one with an offset."""
+    yield x
+    yield x.transpose(0, -1).contiguous().transpose(0, -1)
+    wide = torch.zeros(*x.shape[:-1], 2 * x.shape[-1] + 3, dtype=x.dtype)
+    wide[..., 3::2] = x
+    yield wide[..., 3::2]
+
+
+I = torch.tensor([2, 0, -1, 2, 1])
+J = torch.tensor([3, -4, 0, 1, 2])
+KEYS = {
+    "row": lambda: (I,),
+    "column": lambda: (slice(None), J),
+    "last": lambda: (Ellipsis, torch.tensor([1, 0])),
+    "pair": lambda: (I, J),
+    "pair_apart": lambda: (I, slice(None), torch.tensor([0, 1, 1, 0, 1])),
+    "triple": lambda: (I, J, torch.tensor([0, 1, 1, 0, 1])),
+    "broadcast": lambda: (I[:, None], J[None, :3]),
+    "int32": lambda: (I.int(), J.int()),
+    "matrix": lambda: (torch.tensor([[0, 1], [2, 0]]),),
+    "none": lambda: (None, I, None),
+    "empty": lambda: (torch.empty(0, dtype=torch.long),),
+    "zero_dim": lambda: (torch.tensor(1),),
+    "slices": lambda: (slice(1, 3), I % 2, slice(None, None, 2)),
+    "mask_rows": lambda: (torch.tensor([True, False, True]),),
+    "mask_2d": lambda: (torch.rand(3, 4) > 0.4,),
+    "mask_and_index": lambda: (torch.tensor([True, False, True]), torch.tensor([1, 3])),
+    "mask_full": lambda: (torch.rand(3, 4, 2) > 0.5,),
+    "mask_none": lambda: (torch.zeros(3, dtype=torch.bool),),
+    "mask_scalar": lambda: (torch.tensor(True),),
+}
+
+
+def on(device_of, key):
+    return tuple(k.to(device_of.device) if isinstance(k, torch.Tensor) else k for k in key)
+
+
+@pytest.mark.parametrize("name", KEYS)
+def test_index(name):
+    key = KEYS[name]()
+    for x in layouts(values(3, 4, 2)):
+        check(lambda x: x[on(x, key)], x.requires_grad_())
+
+
+@pytest.mark.parametrize("dtype", ALL)
+def test_index_dtypes(dtype):
+    x = values(3, 4, 2, dtype=dtype)
+    check(lambda x: (x[on(x, (I,))], x[on(x, (I, J))], x[on(x, (slice(None), J))]), x)
+
+
+def test_index_keeps_cpu_index_semantics():
+    check(lambda x: x[I], values(3, 4))  # an index on the CPU is moved
+    check(lambda x: torch.ops.aten._unsafe_index(x, [I.to(x.device), None]), values(3, 4))
+
+
+def test_index_out():
+    check(lambda x, out: torch.ops.aten.index(x, [I.to(x.device)], ) if out is None else
+          torch.ops.aten.index.Tensor_out(x, [I.to(x.device)], out=out), values(3, 4), torch.empty(5, 4))
+    check(lambda x, out: torch.ops.aten.index.Tensor_out(x, [I.to(x.device)], out=out), values(3, 4), torch.empty(4, 5).t())
+
+
+def test_index_expanded_and_large():
+    x = values(1, 300).expand(200, 300)
+    rows, columns = torch.randint(-200, 200, (40000,)), torch.randint(-300, 300, (40000,))
+    check(lambda x: (x[on(x, (rows, columns))], x[on(x, (rows[:500],))]), x)
+
+
+@pytest.mark.parametrize("accumulate", [False, True])
+@pytest.mark.parametrize("name", [k for k in KEYS if k not in ("none", "slices", "pair_apart", "last", "column", "mask_scalar")])
+def test_index_put(name, accumulate):
+    key = KEYS[name]()
+    x = values(3, 4, 2)
+    shape = x[key].shape
+    unique = name in ("zero_dim", "empty") or name.startswith("mask")
+    value = values(*shape) if accumulate or unique else torch.tensor(3.5)
+    for x in layouts(x):
+        check(lambda x, v: x.index_put_(on(x, key), v, accumulate=accumulate), x, value)
+        check(lambda x, v: x.index_put(on(x, key), v, accumulate=accumulate), x.detach().requires_grad_(), value.requires_grad_(), exact=False)
+        value = value.detach()
+
+
+@pytest.mark.parametrize("dtype", ALL)
+def test_index_put_accumulate_dtypes(dtype):
+    check(lambda x, v: x.index_put_((I.to(x.device),), v, accumulate=True), values(3, 4, dtype=dtype), values(5, 4, dtype=dtype), wide=True)
+
+
+def test_assignment_through_subscript():
+    def assign(x, v):
+        x[I.to(x.device)[:1], :, 1] = v
+        x[x > 1] = 0
+        x[0, ..., 1] = 7
+        x[:, J.to(x.device)[:2]] = -1
+        x[torch.tensor([True, False, True], device=x.device), 1:3] = 5
+        return x
+
+    check(assign, values(3, 4, 2), values(4))
+
+
+def test_index_put_accumulate_is_deterministic():
+    index = torch.randint(0, 50, (60000,))
+    for shape in [(), (3,), (200,)]:
+        source = values(60000 if not shape or shape[0] < 10 else 6000, *shape)
+        check(lambda x, v: x.index_put_((index[: len(v)].to(x.device),), v, accumulate=True), torch.zeros(50, *shape), source, exact=False)
+
+
+def test_last_write_wins():
+    index, source = torch.randint(0, 30, (70000,)), values(70000)
+    check(lambda x, v: x.scatter_(0, index.to(x.device), v), torch.zeros(30), source)
+    check(lambda x, v: x.index_copy_(0, index.to(x.device), v), torch.zeros(30), source)
+
+
+BAD_INDEX = {
+    "index": lambda x, i: x[i],
+    "index_pair": lambda x, i: x[i.clamp(0, 1), i],
+    "index_put": lambda x, i: x.index_put_((i,), torch.tensor(1.0, device=x.device)),
+    "index_put_accumulate": lambda x, i: x.index_put_((i,), torch.ones(4, device=x.device), accumulate=True),
+    "index_select": lambda x, i: x.index_select(0, i),
+    "index_select_1": lambda x, i: x.index_select(1, i),
+    "index_select_1d": lambda x, i: x[:, 0].index_select(0, i),
+    "index_fill": lambda x, i: x.index_fill_(0, i, 2.0),
+    "index_copy": lambda x, i: x.index_copy_(0, i, x[:1].expand(i.numel(), 4).clone()),
+    "index_add": lambda x, i: x.index_add_(0, i, x[:1].expand(i.numel(), 4).clone()),
+    "index_add_alpha": lambda x, i: x.index_add_(0, i, x[:1].expand(i.numel(), 4).clone(), alpha=2),
+    "index_add_1d": lambda x, i: x[:, 0].index_add_(0, i, x[0, : i.numel()].clone()),
+    "index_reduce": lambda x, i: x.index_reduce_(0, i, x[:1].expand(i.numel(), 4).clone(), "amax"),
+    "gather": lambda x, i: x.gather(0, i[:, None]),
+    "scatter": lambda x, i: x.scatter_(0, i[:, None], 1.0),
+    "scatter_src": lambda x, i: x.scatter_(0, i[:, None], x.clone()),
+    "scatter_add": lambda x, i: x.scatter_add_(0, i[:, None], x.clone()),
+    "scatter_reduce": lambda x, i: x.scatter_reduce_(0, i[:, None], x.clone(), "prod"),
+    "scatter_value_reduce": lambda x, i: x.scatter_(0, i[:, None], 2.0, reduce="multiply"),
+    "take": lambda x, i: x.take(i * 10),
+    "put": lambda x, i: x.put_(i * 10, x[0, : i.numel()].clone()),
+}
+
+
+@pytest.mark.parametrize("bad", [[0, 5], [1, -9]])
+@pytest.mark.parametrize("name", BAD_INDEX)
+def test_bad_index_changes_nothing(name, bad):
+    check_error(BAD_INDEX[name], values(3, 4), torch.tensor(bad))
+
+
+def test_other_index_errors():
+    x, i = values(3, 4), torch.tensor([0, 1])
+    check_error(lambda x, i: x[i.float()], x, i)
+    check_error(lambda x, i: x[i, torch.tensor([0, 1, 2], device=x.device)], x, i)
+    check_error(lambda x, i: x[torch.ones(2, dtype=torch.bool, device=x.device)], x, i)
+    check_error(lambda x, i: x[i, i, i], x, i)
+    check_error(lambda x, i: x.index_put_((i,), x.double()), x, i)
+    check_error(lambda x, i: x.index_put_((i,), x[:, :3].clone()), x, i)
+    check_error(lambda x, i: x.index_select(0, i.float()), x, i)
+    check_error(lambda x, i: x.index_select(0, i[None]), x, i)
+    check_error(lambda x, i: x[0, 0].index_select(0, i), x, i)
+    check_error(lambda x, i: torch.empty(0, 4, device=x.device).index_select(0, i), x, i)
+    check_error(lambda x, i: torch.empty(3, 0, device=x.device).index_select(0, i * 7), x, i)
+    check_error(lambda x, i: torch.index_select(x, 0, i, out=torch.empty(0, dtype=torch.double, device=x.device)), x, i)
+    check_error(lambda x, i: x.gather(0, i), x, i)
+    check_error(lambda x, i: x.gather(0, i[:, None].float()), x, i)
+    check_error(lambda x, i: x.scatter_(0, i[:, None], x.double()), x, i)
+    check_error(lambda x, i: x.scatter_(0, i[:, None], x, reduce="nonsense"), x, i)
+    check_error(lambda x, i: x.take(i.float()), x, i)
+    check_error(lambda x, i: x.put_(i.int(), x[0, :2]), x, i)
+    check_error(lambda x, i: x.index_add_(0, i, x), x, i)
+    check_error(lambda x, i: x.index_add_(0, i, x[:2].double()), x, i)
+    check_error(lambda x, i: x.index_copy_(0, i, x), x, i)
+    check_error(lambda x, i: x.index_fill_(0, i.int(), 1.0), x, i)
+    check_error(lambda x, i: x.index_fill_(0, i, 1j), x, i)
+    check_error(lambda x, i: x[:1].expand(3, 4).scatter_(0, i[:, None], 1.0), x, i)
+    check_error(lambda x, i: x.to(torch.complex64).scatter_reduce_(0, i[:, None], x.to(torch.complex64), "amax"), x, i)
+
+
+def test_devices_must_agree():
+    x, i = values(3, 4).to("minitorch"), torch.tensor([0, 1])
+    for call in (lambda: x.gather(0, i[:, None]), lambda: x.index_select(0, i), lambda: x.scatter_(0, i[:, None], 1.0),
+                 lambda: x.index_add_(0, i, x[:2]), lambda: torch.masked_select(x, torch.ones(3, 4, dtype=torch.bool))):
+        with pytest.raises(RuntimeError, match="same device"):
+            call()
+
+
+ALONG_DIM = {
+    "gather": lambda x, i, s, d: x.gather(d, i),
+    "scatter_src": lambda x, i, s, d: x.scatter(d, i, s),
+    "scatter_value": lambda x, i, s, d: x.scatter(d, i, 2.5),
+    "scatter_add": lambda x, i, s, d: x.scatter_add(d, i, s),
+    "take_along_dim": lambda x, i, s, d: torch.take_along_dim(x, i, d),
+    **{
+        f"scatter_reduce_{op}_{include}": lambda x, i, s, d, op=op, include=include: x.scatter_reduce(d, i, s, op, include_self=include)
+        for op in ("sum", "prod", "mean", "amax", "amin")
+        for include in (True, False)
+    },
+}
+
+
+def unique_index(size, dim, length):
+    shape = list(size)
+    shape[dim] = length
+    order = torch.rand(size).argsort(dim)
+    return order.narrow(dim, 0, length)
+
+
+@pytest.mark.parametrize("name", ALONG_DIM)
+def test_along_dim(name):
+    fn = ALONG_DIM[name]
+    for dim in (0, 1, -1):
+        index = unique_index((5, 6, 4), dim, 3)
+        source = values(*index.shape)
+        for x in layouts(values(5, 6, 4)):
+            for i in layouts(index):
+                exact = not any(op in name for op in ("prod", "mean"))
+                check(lambda x, i, s: fn(x, i, s, dim), x.detach().requires_grad_(), i, source.detach().requires_grad_(), exact=exact)
+
+
+@pytest.mark.parametrize("name", ["scatter_add", "scatter_reduce_amax_True", "scatter_reduce_prod_False", "scatter_reduce_mean_True"])
+def test_along_dim_with_duplicates(name):
+    index = torch.randint(0, 5, (40, 6))
+    check(lambda x, i, s: ALONG_DIM[name](x, i, s, 0), values(5, 6), index, values(40, 6), exact=False)
+    check(lambda x, i, s: ALONG_DIM[name](x, i, s, 0), values(5, 6), index[:, :1].expand(40, 6), values(40, 6), exact=False)
+    check(lambda x, i, s: ALONG_DIM[name](x, i, s, 0), values(5), torch.randint(0, 5, (50000,)), values(50000).div(100).add(1), rtol=2e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize("dtype", ALL)
+def test_along_dim_dtypes(dtype):
+    i = torch.randint(0, 4, (3, 5))
+    x, s = values(3, 4, dtype=dtype), values(3, 5, dtype=dtype)
+    check(lambda x, i, s: (x.gather(1, i), x.gather(1, i.int()), x.scatter_add(1, i, s), x.scatter(1, i[:, :1], s)), x, i, s)
+    check(lambda x, i, s: (x.scatter(1, i, s, reduce="add"), x.scatter(1, i, s, reduce="multiply")), x, i, s, exact=False)
+    check(lambda x, i: (x.scatter(1, i, 3, reduce="add"), x.scatter(1, i, 1)), x, i)
+    if not dtype.is_complex:
+        check(lambda x, i, s: [x.scatter_reduce(1, i, s, op) for op in ("amax", "amin", "sum")], x, i, s)
+
+
+def test_integers_stay_integers():
+    big = 2**62 + 1
+    x = torch.tensor([big, big + 2])
+    i = torch.tensor([0, 1, 1])
+    check(lambda x, i: (x.gather(0, i), x.scatter_add(0, i, x[i] * 0 + 1), x.index_add(0, i, x[i] * 0 + 3, alpha=2), x.scatter_reduce(0, i, x[i], "prod")), x, i)
+    check(lambda x, i: (x.index_fill(0, i[:1], big + 4), x.scatter(0, i[:1], big + 6), x.masked_fill(x > big, big + 8)), x, i)
+
+
+def test_zero_dim_and_empty():
+    zero, i0 = torch.tensor(3.0), torch.tensor(0)
+    check(lambda x, i: (x.gather(0, i), x.scatter(0, i, 5.0), x.index_select(0, i), x.index_fill(0, i, 1.0), x.take(i)), zero, i0)
+    check(lambda x, i: (x.index_add(0, i, x), x.index_copy(0, i, x), x.scatter_add(0, i, x), x[i > 5], x[i == 0]), zero, i0)
+    check(lambda x, i: x.gather(0, i), zero, torch.tensor([0, 0]))
+    none = torch.empty(0, dtype=torch.long)
+    check(lambda x, i: (x.index_select(1, i), x[:, i], x.gather(1, i.reshape(3, 0)), x.scatter(1, i.reshape(3, 0), 1.0), x.take(i)), values(3, 4), none)
+    check(lambda x, i: (x.index_add(0, i, x[:0]), x.index_copy(0, i, x[:0]), x.index_fill(0, i, 1.0)), values(3, 4), none)
+    check(lambda x: (x[x > 0], x.nonzero(), x.flip(0), x.roll(1), x.masked_fill(x > 0, 1)), torch.empty(0, 4))
+
+
+@pytest.mark.parametrize("dim", [0, 1, 2])
+def test_vector_index(dim):
+    i, unique = torch.tensor([1, 0, 1, 3]), torch.tensor([2, 0, 3])
+    for x in layouts(values(4, 5, 4)):
+        x = x.requires_grad_()
+        check(lambda x, i: (x.index_select(dim, i), x.index_select(dim, i.int())), x, i, exact=False)
+        s = x.detach().index_select(dim, i).add(1).requires_grad_()
+        u = x.detach().index_select(dim, unique).add(1).requires_grad_()
+        check(lambda x, i, s: (x.index_add(dim, i, s), x.index_add(dim, i.int(), s, alpha=-2.5)), x, i, s, exact=False)
+        check(lambda x, i, s: x.index_copy(dim, i, s), x, unique, u)
+        check(lambda x, i: (x.index_fill(dim, i, 2.0), x.index_fill(dim, i - 4, torch.tensor(7.0, device=x.device))), x, i)
+        for op in ("prod", "mean", "amax", "amin"):
+            for include in (True, False):
+                check(lambda x, i, s: x.index_reduce(dim, i, s, op, include_self=include), x, i, s, exact=False)
+
+
+@pytest.mark.parametrize("dtype", ALL)
+def test_vector_index_dtypes(dtype):
+    i = torch.tensor([1, 0, 1, 3])
+    x, s = values(4, 3, dtype=dtype), values(4, 3, dtype=dtype)
+    check(lambda x, i, s: (x.index_select(0, i), x.index_add(0, i, s), x.index_fill(0, i, 1), x.index_copy(0, i[1:], s[1:])), x, i, s)
+    check(lambda x, i, s: (x.index_add(0, i, s, alpha=1 if dtype == torch.bool else 2), x.take(i), x.put(i[1:], s[0])), x, i, s, wide=True)
+    check(lambda x, i, s: (x[:, 0].index_add(0, i, s[:, 0]), x[:, 0].index_select(0, i)), x, i, s, wide=True)
+    if dtype in FLOATS + INTS:
+        for op in ("prod", "mean", "amax", "amin"):
+            for include in (True, False):
+                check(lambda x, i, s: x.index_reduce(0, i, s, op, include_self=include), x, i, s, exact=False)
+
+
+def test_index_out_variants():
+    i = torch.tensor([1, 0, 1])
+    check(lambda x, i, out: torch.index_select(x, 0, i, out=out), values(4, 3), i, torch.empty(3, 3).t())
+    check(lambda x, i, out: torch.gather(x, 0, i[:, None], out=out), values(4, 3), i, torch.empty(0))
+    check(lambda x, i, out: torch.index_add(x, 0, i, x[:3], out=out), values(4, 3), i, torch.empty(3, 4).t())
+    check(lambda x, i, out: torch.scatter(x, 0, i[:, None], 2.0, out=out), values(4, 3), i, torch.empty(4, 3))
+    check(lambda x, i, out: torch.take(x, i, out=out), values(4, 3), i, torch.empty(0))
+
+
+@pytest.mark.parametrize("accumulate", [False, True])
+def test_take_and_put(accumulate):
+    i = torch.tensor([[1, -1], [5, 0]])
+    for x in layouts(values(4, 3)):
+        check(lambda x, i: x.take(i), x.requires_grad_(), i)
+        check(lambda x, i, s: x.put_(i, s, accumulate), x.detach(), i, values(2, 2))
+    check(lambda x, i, s: x.put(i, s, True), values(4, 3).requires_grad_(), torch.tensor([1, 1, 2]), values(3).requires_grad_())
+
+
+@pytest.mark.parametrize("dtype", ALL)
+def test_masks(dtype):
+    for x in layouts(values(6, 5, dtype=dtype)):
+        mask = torch.rand(6, 5) > 0.5
+        check(lambda x, m: (x[m], x.masked_select(m), x.masked_fill(m, 1), x.masked_fill(m[:1], 0), x.masked_select(m[0])), x, mask)
+        check(lambda x, m, s: (x.masked_scatter(m, s), x[0].masked_scatter(m, s)), x, mask, values(40, dtype=dtype))
+        check(lambda x, m: x.masked_fill_(m, torch.tensor(1, device=x.device)), x, mask.t().contiguous().t())
+        check(lambda x: (x.nonzero(), torch.argwhere(x), torch.where(x), torch.nonzero_static(x, size=4), torch.nonzero_static(x, size=40, fill_value=-7)), x)
+
+
+def test_mask_gradients():
+    mask = torch.rand(6, 5) > 0.5
+    for x in layouts(values(6, 5)):
+        x = x.requires_grad_()
+        check(lambda x, m: (x[m], x.masked_select(m), x.masked_fill(m, 1.0)), x, mask)
+        check(lambda x, m, v: x.masked_fill(m, v), x, mask, torch.tensor(2.0, requires_grad=True), exact=False)
+        check(lambda x, m, s: x.masked_scatter(m, s), x, mask, values(6, 5).requires_grad_())
+
+
+def test_masks_large():
+    x = values(300, 40, 11)
+    mask = torch.rand(300, 40, 11) > 0.9
+    check(lambda x, m: (x[m], m.nonzero(), x.masked_fill(m, -1), m.t().nonzero() if m.dim() == 2 else m.transpose(0, 2).nonzero(), x.transpose(0, 2)[m.transpose(0, 2)]), x, mask)
+    check(lambda x, m: (torch.nonzero_static(m, size=1000), x.masked_scatter(m, x)), x, mask)
+    check(lambda m: (m.nonzero(), m.all(), m.sum()) if False else m.nonzero(), torch.ones(70000, dtype=torch.bool))
+
+
+def test_mask_out_and_errors():
+    x = values(3, 4)
+    check(lambda x, out: torch.masked_select(x, x > 0, out=out), x, torch.empty(0))
+    check(lambda x, out: torch.nonzero(x, out=out), x, torch.empty(12, 2, dtype=torch.long))
+    check(lambda x: torch.nonzero(torch.tensor(3.0, device=x.device)), x)
+    check_error(lambda x: x.masked_fill_(x, 1), x)
+    check_error(lambda x: x.masked_fill_((x > 0).byte(), 1), x)
+    check_error(lambda x: x.masked_fill_(x > 0, 1j), x)
+    check_error(lambda x: x.byte().masked_fill_(x > 0, 300), x)
+    check_error(lambda x: x.masked_fill_(x > 0, x), x)
+    check_error(lambda x: x.masked_fill_(x[:, :3] > 0, 1), x)
+    check_error(lambda x: x.masked_select(x), x)
+    check_error(lambda x: x.masked_select(x[:, :3] > 0), x)
+    check_error(lambda x: x.masked_scatter_(x > -100, x[0, :1].clone()), x)
+    check_error(lambda x: x.masked_scatter_(x > 0, x.double()), x)
+    check_error(lambda x: x.masked_scatter_(x, x.clone()), x)
+    check_error(lambda x: torch.nonzero(x, out=torch.empty(0, device=x.device)), x)
+    check_error(lambda x: torch.nonzero_static(x, size=-1), x)
+
+
+def test_masked_fill_keeps_the_rest():
+    x = torch.tensor([float("nan"), -0.0, float("inf"), 1.0])
+    check(lambda x, m: x.masked_fill(m, float("-inf")), x, torch.tensor([False, False, False, True]))
+    y = torch.tensor([float("nan"), -0.0]).to("minitorch").masked_fill(torch.tensor([False, False]).to("minitorch"), 0.0)
+    assert torch.signbit(y.cpu())[1]
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.complex64])
+def test_unfold(dtype):
+    for dim, size, step in [(0, 3, 1), (1, 2, 2), (-1, 3, 2), (1, 1, 4), (0, 7, 1)]:
+        x = values(7, 5, 6, dtype=dtype)
+        check(lambda x: x.unfold(dim, size, step), x)
+        # Native rounds each partial sum of 16-bit floats, ours does not: compare with the sum in double.
+        wide = torch.complex128 if dtype.is_complex else torch.float64
+        grad = torch.randn_like(x.unfold(dim, size, step))
+        expected = torch.ops.aten.unfold_backward(grad.to(wide), x.shape, dim, size, step).to(dtype)
+        ours = torch.ops.aten.unfold_backward(grad.to("minitorch"), x.shape, dim, size, step)
+        torch.testing.assert_close(ours.cpu(), expected)
+    check(lambda x: x.unfold(0, 1, 1), torch.tensor(2.0, requires_grad=True))
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.int16, torch.bool, torch.complex128])
+def test_flip_roll_rotate(dtype):
+    for x in layouts(values(4, 3, 5, dtype=dtype)):
+        check(lambda x: (x.flip(0), x.flip(1, 2), x.flip(-1, 0, 1), x.fliplr(), x.flipud(), x.flip(())), x)
+        check(lambda x: (x.roll(1), x.roll(-7, 2), x.roll((1, 2), (0, 2)), x.rot90(), x.rot90(-1, (1, 2)), x.rot90(2)), x)
+    check(lambda x: (x.flip(0), x.roll(1, 0)), values(4, 3).requires_grad_())
+    check(lambda x: x.flip(0), values(1, 3).expand(4, 3))

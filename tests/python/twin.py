@@ -1,0 +1,102 @@
+"""Runs the same code on native CPU and on minitorch and compares everything that can be seen."""
+
+import torch
+from torch.utils._pytree import tree_flatten, tree_map
+
+DEVICE = "minitorch"
+
+
+def twin(tensor: torch.Tensor) -> torch.Tensor:
+    """A copy on our device with the same sizes, strides, offset and memory around it."""
+    elements = tensor.untyped_storage().nbytes() // tensor.element_size()
+    memory = tensor.detach().as_strided((elements,), (1,), 0)
+    copy = memory.to(DEVICE).as_strided(tensor.size(), tensor.stride(), tensor.storage_offset())
+    return copy.requires_grad_(tensor.requires_grad)
+
+
+def _twins(args):
+    return tree_map(lambda a: twin(a) if isinstance(a, torch.Tensor) else a, args)
+
+
+def assert_same(ours, native, *, exact=True, strides=True, what="result", **tolerance):
+    """Values, dtype, shape and (by default) strides agree, through any nesting of lists and tuples."""
+    ours_leaves, ours_tree = tree_flatten(ours)
+    native_leaves, native_tree = tree_flatten(native)
+    assert ours_tree == native_tree, f"{what}: structure {ours_tree} instead of {native_tree}"
+    for a, b in zip(ours_leaves, native_leaves):
+        if not isinstance(b, torch.Tensor):
+            assert a == b, f"{what}: {a!r} instead of {b!r}"
+            continue
+        assert a.device.type == DEVICE, f"{what} is on {a.device}"
+        assert a.dtype == b.dtype and a.shape == b.shape, f"{what}: {a.dtype} {a.shape} instead of {b.dtype} {b.shape}"
+        if strides and b.numel() > 0:
+            assert a.stride() == b.stride(), f"{what}: strides {a.stride()} instead of {b.stride()}"
+        limits = tolerance or ({"rtol": 0, "atol": 0} if exact else {})
+        torch.testing.assert_close(a.detach().cpu(), b.detach(), equal_nan=True, msg=lambda m: f"{what}: {m}", **limits)
+
+
+def check(fn, *args, wide=False, **options):
+    """fn(*args) gives the same on both devices: results, changes to the arguments, and gradients where any are required.
+
+    With ``wide`` native computes 16-bit floats in double and rounds at the end: for sums in which native itself rounds
+    every partial sum and we do not.
+    """
+    device_args = _twins(args)
+    native_args = tree_map(lambda a: _clone_layout(a) if isinstance(a, torch.Tensor) else a, args)
+    if wide and any(isinstance(a, torch.Tensor) and a.dtype in (torch.bfloat16, torch.float16) for a in args):
+        narrow = next(a.dtype for a in args if isinstance(a, torch.Tensor) and a.is_floating_point())
+        widened = tree_map(lambda a: a.double() if isinstance(a, torch.Tensor) and a.is_floating_point() else a, native_args)
+        expected = tree_map(lambda r: r.to(narrow) if r.is_floating_point() else r, fn(*widened))
+        assert_same(fn(*device_args), expected, **{**options, "exact": False})
+        return
+    native, ours = fn(*native_args), fn(*device_args)
+    assert_same(ours, native, **options)
+    assert_same(device_args, native_args, **{**options, "what": "arguments"})
+    outputs = [t for t in tree_flatten(native)[0] if isinstance(t, torch.Tensor) and t.requires_grad]
+    if not outputs:
+        return
+    torch.manual_seed(1)
+    weights = [torch.randn(t.shape, dtype=t.dtype) for t in outputs]
+    device_outputs = [t for t in tree_flatten(ours)[0] if isinstance(t, torch.Tensor) and t.requires_grad]
+    torch.autograd.backward(outputs, weights)
+    torch.autograd.backward(device_outputs, [w.to(DEVICE) for w in weights])
+    for i, (a, b) in enumerate(zip(tree_flatten(device_args)[0], tree_flatten(native_args)[0])):
+        if isinstance(b, torch.Tensor) and b.requires_grad and b.is_leaf:
+            assert (a.grad is None) == (b.grad is None), f"gradient of argument {i} exists on one device only"
+            if b.grad is not None:
+                assert_same(a.grad, b.grad, **{**options, "strides": False, "what": f"gradient of argument {i}"})
+
+
+def _clone_layout(tensor):
+    elements = tensor.untyped_storage().nbytes() // tensor.element_size()
+    memory = tensor.detach().as_strided((elements,), (1,), 0).clone()
+    copy = memory.as_strided(tensor.size(), tensor.stride(), tensor.storage_offset())
+    return copy.requires_grad_(tensor.requires_grad)
+
+
+def check_error(fn, *args, text=True):
+    """fn(*args) raises the same exception with the same first line on both devices, and ours leaves its arguments alone."""
+    device_args = _twins(args)
+    before = tree_map(lambda a: a.detach().cpu().clone() if isinstance(a, torch.Tensor) else a, device_args)
+    native_error = _error_of(fn, tree_map(lambda a: a.clone() if isinstance(a, torch.Tensor) else a, args))
+    ours = _error_of(fn, device_args)
+    assert native_error is not None, "native accepts this"
+    assert ours is not None, f"no error; native raises {native_error!r}"
+    assert type(ours) is type(native_error), f"{ours!r} instead of {native_error!r}"
+    if text:
+        assert _first_line(ours) == _first_line(native_error)
+    for a, b in zip(tree_flatten(device_args)[0], tree_flatten(before)[0]):
+        if isinstance(b, torch.Tensor):
+            assert torch.equal(a.detach().cpu(), b), "an argument changed although the call failed"
+
+
+def _error_of(fn, args):
+    try:
+        fn(*args)
+    except Exception as error:  # the kind of exception is what is compared
+        return error
+    return None
+
+
+def _first_line(error):
+    return str(error).split("\n")[0]
