@@ -1,0 +1,163 @@
+// What the CPU reduction driver (reduce.cpp) needs to know of one reduction over one compute type, and the vectorised
+// folds that most reductions are made of.
+#pragma once
+#include <algorithm>
+#include <cstdint>
+#include <cstring>
+
+#include "core/dtype.h"
+#include "core/macros.h"
+#include "kernels/reduce.h"
+
+namespace minitorch {
+inline namespace MINITORCH_ARCH {
+
+// Accumulators of n outputs lie in planes: plane p starts at p * n elements of 8 bytes or, when there is one plane only,
+// holds elements of acc_size bytes.
+struct Reducer {
+  DType compute;    // the dtype that the loops read
+  int acc_size;     // bytes of one output's accumulator
+  bool cascade;     // rounding: fold short blocks and merge them pairwise
+  int results;      // number of outputs
+  DType result[2];  // the dtypes that finish() writes
+
+  void (*init)(void* acc, int64_t n);
+  // Folds x[0..count) into accumulator i of n. `base` is the position of x[0] in the reduced slice.
+  void (*row)(void* acc, int64_t i, int64_t n, const void* x, int64_t count, int64_t base, const ReduceParams& p);
+  // Folds rows[r][j] into accumulator j, for r < count and j < n.
+  void (*columns)(void* acc, int64_t n, const void* const* rows, int64_t count, int64_t base, const ReduceParams& p);
+  // Merges the accumulators of a later part of the slice into acc.
+  void (*merge)(void* acc, const void* other, int64_t n);
+  // Writes the results of n outputs, each reduced from `count` elements. out[k] may be the same memory as acc's plane k.
+  void (*finish)(void* const* out, const void* acc, int64_t n, int64_t count, const ReduceParams& p);
+};
+
+// Each returns false if it does not know the operator for the dtype: that of the first output for sums, the view's compute
+// dtype for the others.
+bool find_sum_reducer(ReduceOp op, DType dtype, Reducer& r);
+bool find_minmax_reducer(ReduceOp op, DType dtype, Reducer& r);
+bool find_norm_reducer(ReduceOp op, DType dtype, double p, Reducer& r);
+bool find_moments_reducer(ReduceOp op, DType dtype, int outputs, Reducer& r);
+
+// Rows of a column fold that share one accumulation without merging.
+inline constexpr int64_t kLeafRows = 64;
+
+// 64 bytes of T as a GCC vector: one AVX-512 register, or several smaller ones.
+template <class T>
+struct LanesOf {
+  typedef T type __attribute__((vector_size(64), aligned(sizeof(T)), may_alias));
+  static constexpr int64_t count = 64 / static_cast<int64_t>(sizeof(T));
+};
+template <class T>
+using Lanes = typename LanesOf<T>::type;
+
+// A fold is a map of each element followed by a merge that is associative up to rounding. F has
+//   T identity(), map(x), merge(a, b);
+// map and merge are generic: they take T and, unless F::scalar_only, vectors of T.
+template <class F, class T>
+MT_INLINE T fold_contiguous(const F& f, const T* x, int64_t n) {
+  int64_t i = 0;
+  T result = f.identity();
+  if constexpr (!F::scalar_only) {
+    using V = Lanes<T>;
+    constexpr int64_t L = LanesOf<T>::count;
+    if (n >= L) {
+      auto at = [&](int64_t k) { return f.map(*reinterpret_cast<const V*>(x + k)); };
+      V a0 = at(0);
+      i = L;
+      if (n >= 4 * L) {
+        V a1 = at(L), a2 = at(2 * L), a3 = at(3 * L);
+        for (i = 4 * L; i + 4 * L <= n; i += 4 * L) {
+          a0 = f.merge(a0, at(i));
+          a1 = f.merge(a1, at(i + L));
+          a2 = f.merge(a2, at(i + 2 * L));
+          a3 = f.merge(a3, at(i + 3 * L));
+        }
+        a0 = f.merge(f.merge(a0, a1), f.merge(a2, a3));
+      }
+      for (; i + L <= n; i += L) a0 = f.merge(a0, at(i));
+      alignas(64) T lanes[L];
+      memcpy(lanes, &a0, sizeof(lanes));
+      for (int64_t w = L / 2; w > 0; w /= 2)
+        for (int64_t k = 0; k < w; k++) lanes[k] = f.merge(lanes[k], lanes[k + w]);
+      result = lanes[0];
+    }
+  } else {
+    if (n >= 8) {
+      T a[4] = {f.map(x[0]), f.map(x[1]), f.map(x[2]), f.map(x[3])};
+      for (i = 4; i + 4 <= n; i += 4)
+        for (int k = 0; k < 4; k++) a[k] = f.merge(a[k], f.map(x[i + k]));
+      result = f.merge(f.merge(a[0], a[1]), f.merge(a[2], a[3]));
+    }
+  }
+  for (; i < n; i++) result = f.merge(result, f.map(x[i]));
+  return result;
+}
+
+// The loops of a Reducer whose accumulator is one T and whose result is finish(T).
+template <class F, class T>
+struct FoldLoops {
+  static F make(const ReduceParams& p) {
+    if constexpr (std::is_constructible_v<F, const ReduceParams&>)
+      return F(p);
+    else
+      return F{};
+  }
+
+  static void init(void* acc, int64_t n) {
+    T* a = static_cast<T*>(acc);
+    const T identity = F::identity();
+    for (int64_t j = 0; j < n; j++) a[j] = identity;
+  }
+
+  static void row(void* acc, int64_t i, int64_t, const void* x, int64_t count, int64_t, const ReduceParams& p) {
+    const F f = make(p);
+    T* a = static_cast<T*>(acc) + i;
+    *a = f.merge(*a, fold_contiguous(f, static_cast<const T*>(x), count));
+  }
+
+  static void columns(void* acc, int64_t n, const void* const* rows, int64_t count, int64_t, const ReduceParams& p) {
+    const F f = make(p);
+    T* MT_RESTRICT a = static_cast<T*>(acc);
+    int64_t r = 0;
+    for (; r + 4 <= count; r += 4) {
+      const T* x0 = static_cast<const T*>(rows[r]);
+      const T* x1 = static_cast<const T*>(rows[r + 1]);
+      const T* x2 = static_cast<const T*>(rows[r + 2]);
+      const T* x3 = static_cast<const T*>(rows[r + 3]);
+      for (int64_t j = 0; j < n; j++)
+        a[j] = f.merge(a[j], f.merge(f.merge(f.map(x0[j]), f.map(x1[j])), f.merge(f.map(x2[j]), f.map(x3[j]))));
+    }
+    for (; r < count; r++) {
+      const T* x = static_cast<const T*>(rows[r]);
+      for (int64_t j = 0; j < n; j++) a[j] = f.merge(a[j], f.map(x[j]));
+    }
+  }
+
+  static void merge(void* acc, const void* other, int64_t n) {
+    T* MT_RESTRICT a = static_cast<T*>(acc);
+    const T* b = static_cast<const T*>(other);
+    for (int64_t j = 0; j < n; j++) a[j] = F::merge(a[j], b[j]);
+  }
+
+  static void finish(void* const* out, const void* acc, int64_t n, int64_t count, const ReduceParams& p) {
+    T* o = static_cast<T*>(out[0]);
+    const T* a = static_cast<const T*>(acc);
+    if constexpr (requires(F f, T t) { f.finish(t, count); }) {
+      const F f = make(p);
+      for (int64_t j = 0; j < n; j++) o[j] = f.finish(a[j], count);
+    } else {
+      memmove(o, a, n * sizeof(T));
+    }
+  }
+};
+
+template <class F, class T>
+constexpr Reducer fold_reducer(bool cascade) {
+  using L = FoldLoops<F, T>;
+  return {dtype_of<T>, static_cast<int>(sizeof(T)), cascade,     1,          {dtype_of<T>, dtype_of<T>},
+          &L::init,    &L::row,                     &L::columns, &L::merge, &L::finish};
+}
+
+}  // namespace MINITORCH_ARCH
+}  // namespace minitorch

@@ -1,0 +1,135 @@
+// Sums, means, products and counts.
+#include "kernels/cpu/reduce_engine.h"
+
+namespace minitorch {
+inline namespace MINITORCH_ARCH {
+namespace {
+
+template <class T>
+struct Sum {
+  static constexpr bool scalar_only = is_complex_v<T>;
+  static T identity() { return T(0); }
+  template <class V>
+  static MT_INLINE V map(V x) {
+    return x;
+  }
+  template <class V>
+  static MT_INLINE V merge(V a, V b) {
+    return a + b;
+  }
+};
+
+template <class T>
+struct Mean : Sum<T> {
+  static T finish(T sum, int64_t count) { return sum / T(static_cast<real_t<T>>(count)); }
+};
+
+template <class T>
+struct NanSum : Sum<T> {
+  template <class V>
+  static MT_INLINE V map(V x) {
+    return x == x ? x : V{};
+  }
+};
+
+template <class T>
+struct Prod : Sum<T> {
+  static T identity() { return T(1); }
+  template <class V>
+  static MT_INLINE V merge(V a, V b) {
+    return a * b;
+  }
+};
+
+// Counts elements that were converted to bool. A block is short enough for its count to fit in 32 bits.
+struct CountLoops {
+  static void init(void* acc, int64_t n) { memset(acc, 0, n * sizeof(int64_t)); }
+  static void row(void* acc, int64_t i, int64_t, const void* x, int64_t count, int64_t, const ReduceParams&) {
+    const uint8_t* v = static_cast<const uint8_t*>(x);
+    uint32_t sum = 0;
+    for (int64_t k = 0; k < count; k++) sum += v[k];
+    static_cast<int64_t*>(acc)[i] += sum;
+  }
+  static void columns(void* acc, int64_t n, const void* const* rows, int64_t count, int64_t, const ReduceParams&) {
+    int64_t* MT_RESTRICT a = static_cast<int64_t*>(acc);
+    for (int64_t r = 0; r < count; r++) {
+      const uint8_t* x = static_cast<const uint8_t*>(rows[r]);
+      for (int64_t j = 0; j < n; j++) a[j] += x[j];
+    }
+  }
+  static void merge(void* acc, const void* other, int64_t n) {
+    for (int64_t j = 0; j < n; j++) static_cast<int64_t*>(acc)[j] += static_cast<const int64_t*>(other)[j];
+  }
+  static void finish(void* const* out, const void* acc, int64_t n, int64_t, const ReduceParams&) {
+    memmove(out[0], acc, n * sizeof(int64_t));
+  }
+};
+
+// any (Or) and all (And) over elements converted to bool; they stop at the first element that decides.
+template <bool Or>
+struct Logical {
+  static constexpr bool scalar_only = false;
+  static uint8_t identity() { return !Or; }
+  template <class V>
+  static MT_INLINE V map(V x) {
+    return x;
+  }
+  template <class V>
+  static MT_INLINE V merge(V a, V b) {
+    if constexpr (Or)
+      return a | b;
+    else
+      return a & b;
+  }
+};
+template <bool Or>
+struct LogicalLoops : FoldLoops<Logical<Or>, uint8_t> {
+  using Base = FoldLoops<Logical<Or>, uint8_t>;
+  static void row(void* acc, int64_t i, int64_t n, const void* x, int64_t count, int64_t base, const ReduceParams& p) {
+    if (static_cast<uint8_t*>(acc)[i] == Or) return;
+    Base::row(acc, i, n, x, count, base, p);
+  }
+};
+
+template <class L>
+constexpr Reducer byte_reducer(int acc_size, DType result) {
+  return {DType::Bool, acc_size,    false,     1,         {result, result}, &L::init,
+          &L::row,     &L::columns, &L::merge, &L::finish};
+}
+
+}  // namespace
+
+bool find_sum_reducer(ReduceOp op, DType dtype, Reducer& r) {
+  const DType compute = is_integral(dtype) || dtype == DType::Bool ? DType::I64 : compute_dtype(dtype);
+  using All = Types<float, double, int64_t, Complex<float>, Complex<double>>;
+  switch (op) {
+    case ReduceOp::sum:
+      return dispatch(compute, All{}, [&](auto tag) {
+        using T = typename decltype(tag)::type;
+        r = fold_reducer<Sum<T>, T>(true);
+      });
+    case ReduceOp::mean:
+      return dispatch(compute, Types<float, double, Complex<float>, Complex<double>>{}, [&](auto tag) {
+        using T = typename decltype(tag)::type;
+        r = fold_reducer<Sum<T>, T>(true);
+        r.finish = &FoldLoops<Mean<T>, T>::finish;
+      });
+    case ReduceOp::nansum:
+      return dispatch(compute, FloatTypes{}, [&](auto tag) {
+        using T = typename decltype(tag)::type;
+        r = fold_reducer<NanSum<T>, T>(true);
+      });
+    case ReduceOp::prod:
+      return dispatch(compute, All{}, [&](auto tag) {
+        using T = typename decltype(tag)::type;
+        r = fold_reducer<Prod<T>, T>(false);
+      });
+    case ReduceOp::count_nonzero: r = byte_reducer<CountLoops>(sizeof(int64_t), DType::I64); return true;
+    case ReduceOp::any: r = byte_reducer<LogicalLoops<true>>(1, DType::Bool); return true;
+    case ReduceOp::all: r = byte_reducer<LogicalLoops<false>>(1, DType::Bool); return true;
+    default: return false;
+  }
+}
+
+}  // namespace MINITORCH_ARCH
+}  // namespace minitorch

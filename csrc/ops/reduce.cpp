@@ -1,0 +1,270 @@
+// Sums, products, norms, logical and index reductions: PyTorch's metas, our kernel. Variance is in reduce_var.cpp.
+//
+// PyTorch converts the input to the accumulation dtype as a pass of its own before most reductions. Our kernel converts
+// while it reads, so these operators have their own impl.
+#include "ops/reduce.h"
+
+#include <ATen/WrapDimUtils.h>
+#include <ATen/native/ReduceAllOps.h>
+#include <ATen/native/ReduceOps.h>
+#include <ATen/native/ReduceOpsUtils.h>
+#include <ATen/native/TensorCompare.h>
+#include <ATen/ops/all_meta.h>
+#include <ATen/ops/amax_native.h>
+#include <ATen/ops/amin_native.h>
+#include <ATen/ops/aminmax_native.h>
+#include <ATen/ops/any_meta.h>
+#include <ATen/ops/argmax_native.h>
+#include <ATen/ops/argmin_native.h>
+#include <ATen/ops/linalg_vector_norm_meta.h>
+#include <ATen/ops/max_meta.h>
+#include <ATen/ops/max_native.h>
+#include <ATen/ops/mean_meta.h>
+#include <ATen/ops/min_meta.h>
+#include <ATen/ops/min_native.h>
+#include <ATen/ops/nansum_native.h>
+#include <ATen/ops/norm_native.h>
+#include <ATen/ops/prod_meta.h>
+#include <ATen/ops/sum_meta.h>
+
+#include <limits>
+
+#include "bridge/iterator.h"
+#include "bridge/structured.h"
+
+namespace minitorch {
+
+void reduce(ReduceOp op, const at::Tensor& self, at::OptionalIntArrayRef dims, bool keepdim, at::ScalarType dtype,
+            const ReduceParams& params, const at::Tensor& out, const at::Tensor& out2) {
+  // Reading as `dtype` is the same as converting first unless the loops compute in a wider type.
+  const DType wanted = to_dtype(dtype);
+  const bool converts = self.scalar_type() != dtype;
+  const bool exact = wanted == compute_dtype(wanted) && (!is_integral(wanted) || wanted == DType::I64);
+  const at::Tensor source = converts && !exact && dtype != at::kBool ? self.to(dtype) : self;
+  const auto mask = at::native::make_dim_mask(dims, self.dim());
+  at::TensorIteratorConfig config;
+  config.set_check_mem_overlap(false)
+      .resize_outputs(false)
+      .is_reduction(true)
+      .check_all_same_dtype(false)
+      .add_owned_output(at::native::review_reduce_result(out, static_cast<int>(self.dim()), mask, keepdim));
+  if (out2.defined())
+    config.add_owned_output(at::native::review_reduce_result(out2, static_cast<int>(self.dim()), mask, keepdim));
+  auto iter = config.add_owned_const_input(source).build();
+  PointwiseView view = view_of(iter);
+  view.compute = wanted;
+  reduce_kernel(op, view, params);
+}
+
+namespace {
+
+void run(ReduceOp op, const at::TensorIterator& iter, const ReduceParams& params = {}) {
+  PointwiseView view = view_of(iter);
+  view.compute = view.dtype[view.num_operands - 1];
+  reduce_kernel(op, view, params);
+}
+
+struct Sum : at::meta::structured_sum_dim_IntList {
+  void impl(const at::Tensor& self, at::OptionalIntArrayRef dim, bool keepdim, std::optional<at::ScalarType>,
+            const at::Tensor& out) {
+    if (self.numel() == 0) {
+      out.zero_();
+    } else {
+      reduce(ReduceOp::sum, self, dim, keepdim, out.scalar_type(), {}, out);
+    }
+  }
+};
+
+struct Mean : at::meta::structured_mean_dim {
+  void impl(const at::Tensor& self, at::OptionalIntArrayRef dim, bool keepdim, std::optional<at::ScalarType>,
+            const at::Tensor& out) {
+    if (self.numel() == 0) {
+      out.fill_(std::numeric_limits<double>::quiet_NaN());
+    } else {
+      reduce(ReduceOp::mean, self, dim, keepdim, out.scalar_type(), {}, out);
+    }
+  }
+};
+
+void prod_into(const at::Tensor& self, at::OptionalIntArrayRef dim, bool keepdim, const at::Tensor& out) {
+  if (self.numel() == 0) {
+    out.fill_(1);
+  } else {
+    reduce(ReduceOp::prod, self, dim, keepdim, out.scalar_type(), {}, out);
+  }
+}
+
+struct Prod : at::meta::structured_prod_dim_int {
+  void impl(const at::Tensor& self, int64_t dim, bool keepdim, std::optional<at::ScalarType>, const at::Tensor& out) {
+    prod_into(self, at::IntArrayRef(dim), keepdim, out);
+  }
+};
+
+at::Tensor prod_all(const at::Tensor& self, std::optional<at::ScalarType> dtype) {
+  at::Tensor out = empty({}, at::native::get_dtype_from_self(self, dtype, /*promote_integers=*/true));
+  prod_into(self, std::nullopt, false, out);
+  return out;
+}
+
+at::Tensor& nansum_out(const at::Tensor& self, at::OptionalIntArrayRef dim, bool keepdim,
+                       std::optional<at::ScalarType> dtype, at::Tensor& out) {
+  TORCH_CHECK(!self.is_complex(), "nansum on CPU does not support complex inputs");
+  return at::native::nansum_out(self, dim, keepdim, dtype, out);
+}
+
+at::Tensor nansum(const at::Tensor& self, at::OptionalIntArrayRef dim, bool keepdim,
+                  std::optional<at::ScalarType> dtype) {
+  TORCH_CHECK(!self.is_complex(), "nansum on CPU does not support complex inputs");
+  return at::native::nansum(self, dim, keepdim, dtype);
+}
+
+// any and all: the meta's arguments are (self), (self, dim, keepdim) or (self, dims, keepdim).
+void logical(ReduceOp op, const at::Tensor& self, at::OptionalIntArrayRef dim, bool keepdim, const at::Tensor& out) {
+  if (self.numel() == 0) {
+    out.fill_(op == ReduceOp::all);
+  } else {
+    reduce(op, self, dim, keepdim, at::kBool, {}, out);
+  }
+}
+template <class Meta, ReduceOp op>
+struct LogicalAll : Meta {
+  void impl(const at::Tensor& self, const at::Tensor& out) { logical(op, self, std::nullopt, false, out); }
+};
+template <class Meta, ReduceOp op>
+struct LogicalDim : Meta {
+  void impl(const at::Tensor& self, int64_t dim, bool keepdim, const at::Tensor& out) {
+    logical(op, self, at::IntArrayRef(dim), keepdim, out);
+  }
+};
+template <class Meta, ReduceOp op>
+struct LogicalDims : Meta {
+  void impl(const at::Tensor& self, at::OptionalIntArrayRef dim, bool keepdim, const at::Tensor& out) {
+    if (dim.has_value() && dim->empty()) {  // here, unlike elsewhere, an empty list reduces nothing
+      at::ne_outf(self, 0, const_cast<at::Tensor&>(out));
+    } else {
+      logical(op, self, dim, keepdim, out);
+    }
+  }
+};
+
+// max and min over one dimension, with indices.
+template <class Meta, ReduceOp op>
+struct ExtremumDim : Meta {
+  void impl(const typename Meta::meta_return_ty& pre, const at::Tensor& self, int64_t, bool keepdim,
+            const at::Tensor& values, const at::Tensor& indices) {
+    if (self.numel() > 0)
+      reduce(op, self, at::IntArrayRef(pre.dim), keepdim, self.scalar_type(), {}, values, indices);
+  }
+};
+
+template <ReduceOp op>
+void extremum_all(at::Tensor& result, const at::Tensor& self) {
+  reduce(op, self, std::nullopt, false, self.scalar_type(), {}, result);
+}
+
+template <ReduceOp op>
+void reduce_stub(at::TensorIterator& iter) {
+  run(op, iter);
+}
+
+void aminmax_dim(const at::Tensor& self, int64_t dim, bool keepdim, at::Tensor& min, at::Tensor& max) {
+  reduce(ReduceOp::aminmax, self, at::IntArrayRef(dim), keepdim, self.scalar_type(), {}, min, max);
+}
+void aminmax_all(const at::Tensor& self, at::Tensor& min, at::Tensor& max) {
+  reduce(ReduceOp::aminmax, self, std::nullopt, min.dim() == self.dim(), self.scalar_type(), {}, min, max);
+}
+std::tuple<at::Tensor, at::Tensor> aminmax_legacy(const at::Tensor& self) { return at::aminmax(self); }
+std::tuple<at::Tensor, at::Tensor> aminmax_legacy_dim(const at::Tensor& self, int64_t dim, bool keepdim) {
+  return at::aminmax(self, dim, keepdim);
+}
+
+struct VectorNorm : at::meta::structured_linalg_vector_norm {
+  void impl(const at::Tensor& self, const at::Scalar& ord, at::OptionalIntArrayRef dim, bool keepdim,
+            std::optional<at::ScalarType> dtype, const at::Tensor& out) {
+    if (self.numel() == 0) {
+      out.zero_();  // the meta has refused the orders that have no identity
+      return;
+    }
+    ReduceParams params;
+    params.p = ord.toDouble();
+    // The gradient of the extremal norms finds the element with self.abs() == norm, so the norm is taken of self.abs().
+    const bool extremal = params.p == std::numeric_limits<double>::infinity() ||
+                          params.p == -std::numeric_limits<double>::infinity();
+    const at::Tensor source = extremal && self.is_complex() ? self.abs() : self;
+    const at::ScalarType type = source.is_complex() || !dtype ? dtype.value_or(source.scalar_type()) : out.scalar_type();
+    reduce(ReduceOp::norm, source, dim, keepdim, type, params, out);
+  }
+};
+
+at::Tensor count_nonzero(const at::Tensor& self, at::IntArrayRef dims) {
+  at::Tensor out = at::native::create_reduction_result(self, dims, false, at::kLong);
+  if (self.numel() == 0) return out.zero_();
+  reduce(ReduceOp::count_nonzero, self, dims, false, at::kBool, {}, out);
+  return out;
+}
+
+bool equal(const at::Tensor& self, const at::Tensor& other) {
+  TORCH_CHECK(self.device() == other.device(), "Cannot compare two tensors on different devices. Got: ", self.device(),
+              " and ", other.device());
+  if (!self.is_same_size(other)) return false;
+  if (self.numel() == 0) return true;
+  return at::eq(self, other).all().item<bool>();
+}
+
+at::Tensor trace(const at::Tensor& self) {
+  TORCH_CHECK(self.dim() == 2, "trace: expected a matrix, but got tensor with dim ", self.dim());
+  return self.diagonal().sum();
+}
+
+}  // namespace
+}  // namespace minitorch
+
+namespace at::native {
+using minitorch::ReduceOp;
+REGISTER_PRIVATEUSE1_DISPATCH(sum_stub, &minitorch::reduce_stub<ReduceOp::sum>)
+REGISTER_PRIVATEUSE1_DISPATCH(nansum_stub, &minitorch::reduce_stub<ReduceOp::nansum>)
+REGISTER_PRIVATEUSE1_DISPATCH(max_values_stub, &minitorch::reduce_stub<ReduceOp::max>)
+REGISTER_PRIVATEUSE1_DISPATCH(min_values_stub, &minitorch::reduce_stub<ReduceOp::min>)
+REGISTER_PRIVATEUSE1_DISPATCH(argmax_stub, &minitorch::reduce_stub<ReduceOp::argmax>)
+REGISTER_PRIVATEUSE1_DISPATCH(argmin_stub, &minitorch::reduce_stub<ReduceOp::argmin>)
+REGISTER_PRIVATEUSE1_DISPATCH(max_all_stub, &minitorch::extremum_all<ReduceOp::max>)
+REGISTER_PRIVATEUSE1_DISPATCH(min_all_stub, &minitorch::extremum_all<ReduceOp::min>)
+REGISTER_PRIVATEUSE1_DISPATCH(aminmax_stub, &minitorch::aminmax_dim)
+REGISTER_PRIVATEUSE1_DISPATCH(aminmax_allreduce_stub, &minitorch::aminmax_all)
+}  // namespace at::native
+
+namespace minitorch {
+TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
+  structured<Sum>(m, "sum.dim_IntList", nullptr, "sum.IntList_out");
+  structured<Mean>(m, "mean.dim", nullptr, "mean.out");
+  structured<Prod>(m, "prod.dim_int", nullptr, "prod.int_out");
+  m.impl("prod", TORCH_FN(prod_all));
+  m.impl("nansum", TORCH_FN(nansum));
+  m.impl("nansum.out", TORCH_FN(nansum_out));
+  structured<LogicalAll<at::meta::structured_any, ReduceOp::any>>(m, "any", nullptr, "any.all_out");
+  structured<LogicalAll<at::meta::structured_all, ReduceOp::all>>(m, "all", nullptr, "all.all_out");
+  structured<LogicalDim<at::meta::structured_any_dim, ReduceOp::any>>(m, "any.dim", nullptr, "any.out");
+  structured<LogicalDim<at::meta::structured_all_dim, ReduceOp::all>>(m, "all.dim", nullptr, "all.out");
+  structured<LogicalDims<at::meta::structured_any_dims, ReduceOp::any>>(m, "any.dims", nullptr, "any.dims_out");
+  structured<LogicalDims<at::meta::structured_all_dims, ReduceOp::all>>(m, "all.dims", nullptr, "all.dims_out");
+  structured<ExtremumDim<at::meta::structured_max_dim, ReduceOp::max_index>>(m, "max.dim", nullptr, "max.dim_max");
+  structured<ExtremumDim<at::meta::structured_min_dim, ReduceOp::min_index>>(m, "min.dim", nullptr, "min.dim_min");
+  structured<at::native::structured_amax_out>(m, "amax", nullptr, "amax.out");
+  structured<at::native::structured_amin_out>(m, "amin", nullptr, "amin.out");
+  structured<at::native::structured_argmax_out>(m, "argmax", nullptr, "argmax.out");
+  structured<at::native::structured_argmin_out>(m, "argmin", nullptr, "argmin.out");
+  structured<at::native::structured_aminmax_out>(m, "aminmax", nullptr, "aminmax.out");
+  m.impl("_aminmax", TORCH_FN(aminmax_legacy));
+  m.impl("_aminmax.dim", TORCH_FN(aminmax_legacy_dim));
+  m.impl("max", TORCH_FN(static_cast<at::Tensor (*)(const at::Tensor&)>(at::native::max)));
+  m.impl("min", TORCH_FN(static_cast<at::Tensor (*)(const at::Tensor&)>(at::native::min)));
+  m.impl("max.unary_out", TORCH_FN(at::native::max_unary_out));
+  m.impl("min.unary_out", TORCH_FN(at::native::min_unary_out));
+  structured<VectorNorm>(m, "linalg_vector_norm", nullptr, "linalg_vector_norm.out");
+  structured<at::native::structured_norm_out>(m, "norm.ScalarOpt_dim", nullptr, "norm.out");
+  structured<at::native::structured_norm_dtype_out>(m, "norm.ScalarOpt_dim_dtype", nullptr, "norm.dtype_out");
+  m.impl("count_nonzero.dim_IntList", TORCH_FN(count_nonzero));
+  m.impl("equal", TORCH_FN(equal));
+  m.impl("trace", TORCH_FN(trace));
+}
+}  // namespace minitorch
