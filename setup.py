@@ -7,6 +7,7 @@ MINITORCH_CUDA       ``1`` builds the CUDA library, ``0`` does not (default: whe
 MINITORCH_CUDA_ARCHS CUDA architectures in CMake's notation (default ``80-real;90a-real;90-virtual``)
 MINITORCH_SANITIZE   ``1`` builds with AddressSanitizer and UndefinedBehaviorSanitizer
 MINITORCH_JOBS       parallel compile jobs (default: Ninja's own choice)
+MINITORCH_BUILD_DIR  folder for CMake (default ``build/`` and a name from the versions of Python and torch)
 """
 
 import importlib.util
@@ -83,7 +84,8 @@ class CMakeBuild(build_ext):
             package = pathlib.Path(self.build_lib).resolve() / "minitorch_backend"
         tag = f"cp{sys.version_info.major}{sys.version_info.minor}"
         sanitize = bool(flag("MINITORCH_SANITIZE"))
-        build = ROOT / "build" / f"{tag}-torch{torch_version}{'-sanitize' if sanitize else ''}"
+        default = f"build/{tag}-torch{torch_version}{'-sanitize' if sanitize else ''}"
+        build = ROOT / os.environ.get("MINITORCH_BUILD_DIR", default)
         cuda = build_cuda()
         on_off = {True: "ON", False: "OFF"}
         configure = [

@@ -4,4 +4,4 @@ import os
 
 os.environ.setdefault("MINITORCH_FALLBACK", "error")
 
-import minitorch_backend  # noqa: E402, F401
+import minitorch_backend  # noqa: F401

@@ -1,0 +1,7 @@
+"""Conformance with native CPU. The device must have its name before torch.testing._internal is imported."""
+
+import os
+
+os.environ.setdefault("MINITORCH_FALLBACK", "error")
+
+import minitorch_backend  # noqa: F401

@@ -349,7 +349,7 @@ def check_grad(ctx: Context, limit: int | None) -> None:
 def gradient(
     op: OpInfo, sample: SampleInput, arguments: tuple, cross: Callable[[Any], Any]
 ) -> list[torch.Tensor] | None:
-    """Gradients of the sample's leaves for random output gradients (the same on every device), None if there are none."""
+    """Gradients of the leaves for random output gradients, the same on every device; None if nothing requires any."""
     inputs = [t for t in tensors_in(arguments) if t.requires_grad]
     result = sample.output_process_fn_grad(op.gradcheck_wrapper(op.op, arguments[0], *arguments[1], **arguments[2]))
     outputs = [t for t in tensors_in(result) if t.requires_grad]

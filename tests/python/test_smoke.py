@@ -20,7 +20,9 @@ def test_round_trip_and_arithmetic():
 def test_layouts_and_promotion():
     x = torch.randn(8, 6)
     d = x.to("minitorch")
-    torch.testing.assert_close((d.t()[1:, ::2].neg() + d.t()[1:, ::2].double()).cpu(), -x.t()[1:, ::2] + x.t()[1:, ::2].double())
+    torch.testing.assert_close(
+        (d.t()[1:, ::2].neg() + d.t()[1:, ::2].double()).cpu(), -x.t()[1:, ::2] + x.t()[1:, ::2].double()
+    )
     i = torch.arange(6).to("minitorch")
     assert torch.equal((i * 2).cpu(), torch.arange(6) * 2)
 

@@ -1,0 +1,75 @@
+# minitorch: every common task. `make` alone lists them. On a fresh machine `make demo` or `make test` does everything.
+PYTHON ?= python3
+VENV ?= .venv
+BUILD ?= build/release
+JOBS ?= 2
+
+PY := $(VENV)/bin/python
+export PATH := $(abspath $(VENV))/bin:$(PATH)
+export MINITORCH_BUILD_DIR := $(BUILD)
+
+SOURCES := CMakeLists.txt setup.py pyproject.toml $(shell find csrc -type f)
+REQUIREMENTS := $(VENV)/.requirements
+INSTALLED := $(VENV)/.installed
+
+.DEFAULT_GOAL := help
+.PHONY: help setup demo test test-cpp test-python conformance coverage lint format bench debug clean
+
+help: ## list the targets
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+$(REQUIREMENTS): requirements.txt requirements-dev.txt tools/setup_system.sh
+	@tools/setup_system.sh $(PYTHON)
+	@test -x $(PY) || { echo "Creating $(VENV)"; $(PYTHON) -m venv $(VENV); }
+	@echo "Installing torch and the tools that requirements-dev.txt pins"
+	@$(PY) -m pip install --quiet -r requirements-dev.txt
+	@touch $@
+
+$(INSTALLED): $(REQUIREMENTS) $(SOURCES)
+	@echo "Building minitorch (the first time takes some minutes)"
+	@$(PY) -m pip install --quiet --no-build-isolation --no-deps --editable .
+	@touch $@
+
+setup: $(INSTALLED) ## make .venv, install the pinned torch and tools, build and install minitorch (editable)
+
+demo: $(INSTALLED) ## train a CNN and a small GPT on minitorch and on native CPU, side by side
+	@$(PY) examples/side_by_side.py
+
+test: test-cpp test-python ## C++ tests, then all Python tests
+
+test-cpp: $(INSTALLED) ## C++ tests of core, runtime and kernels (no Python)
+	@tools/test_cpp.sh $(BUILD)
+
+# Two workers with two threads each on two cores: idle OpenMP threads must sleep, not spin.
+test-python: $(INSTALLED) test-cpp ## Python tests: devices, operators, conformance (a thinned choice), models
+	@OMP_NUM_THREADS=2 OMP_WAIT_POLICY=passive MINITORCH_FALLBACK=error $(PY) -m pytest -n $(JOBS) --dist worksteal tests
+
+conformance: $(INSTALLED) ## every conformance row of the claimed operators, in all dtypes (about an hour on two cores)
+	@$(PY) -m tests.conformance.run --claimed --dtype all --jobs $(JOBS)
+
+coverage: $(INSTALLED) ## rewrite docs/coverage.md: which aten operators are there
+	@$(PY) tools/coverage.py --write docs/coverage.md
+
+lint: $(INSTALLED) ## ruff, clang-format, include layers, symbols per instruction set
+	@ruff check .
+	@ruff format --check --quiet .
+	@clang-format --dry-run -Werror $(shell git ls-files 'csrc/*.h' 'csrc/*.cpp' 'csrc/*.cu' 'csrc/*.cuh' 'tests/cpp/*.cpp' 'tests/cpp/*.h')
+	@$(PY) tools/check_sources.py
+	@$(PY) tools/check_isa_symbols.py $(BUILD)
+	@if [ -f tools/check_vectorised.py ]; then $(PY) tools/check_vectorised.py; fi
+
+format: $(REQUIREMENTS) ## rewrite Python and C++ sources in the project's format
+	@ruff check --fix --quiet . ; ruff format --quiet .
+	@clang-format -i $(shell git ls-files 'csrc/*.h' 'csrc/*.cpp' 'csrc/*.cu' 'csrc/*.cuh' 'tests/cpp/*.cpp' 'tests/cpp/*.h')
+
+bench: $(INSTALLED) ## speed and memory against native CPU, as ratios
+	@OMP_NUM_THREADS=2 $(PY) benchmarks/foundation.py
+
+debug: $(REQUIREMENTS) ## build with AddressSanitizer and UBSan in its own folder; C++ tests and a Python smoke test on it
+	@ASAN_OPTIONS=detect_leaks=0 tools/test_cpp.sh build/debug-cpp -DMINITORCH_SANITIZE=ON -DMINITORCH_ISAS="baseline;avx2"
+	@MINITORCH_ISAS=avx2 tools/debug_smoke.sh build/debug $(PY)
+
+clean: ## remove build results; .venv stays
+	rm -rf build out dist *.egg-info minitorch_backend/lib minitorch_backend/_build_info.json
+	rm -f minitorch_backend/*.so $(INSTALLED)
+	find . -name __pycache__ -not -path './$(VENV)/*' -prune -exec rm -rf {} +
