@@ -1,0 +1,268 @@
+// NVIDIA GPUs as devices. libminitorch opens this library at run time and asks minitorch_cuda_backend() for the backend;
+// it answers null, with the reason, when there is no usable GPU.
+#include <array>
+#include <atomic>
+#include <cstdlib>
+#include <memory>
+#include <mutex>
+#include <vector>
+
+#include "kernels/kernel.h"
+#include "runtime/backend.h"
+#include "runtime/cuda/cuda.h"
+
+namespace minitorch {
+namespace {
+
+constexpr int kMaxDevices = 64;
+constexpr int64_t kPoolSize = 32;  // streams of each priority that a device hands out in turn, as PyTorch has it
+
+struct CudaEvent final : Event {
+  cudaEvent_t handle = nullptr;
+  bool recorded = false;
+};
+
+thread_local std::array<int64_t, kMaxDevices> current_streams{};
+
+// Makes a device current for a scope. cudaSetDevice is cheap when nothing changes.
+class ScopedDevice {
+ public:
+  explicit ScopedDevice(int device) {
+    cuda::check(cudaGetDevice(&previous_), "reading the current device");
+    if (device != previous_) cuda::check(cudaSetDevice(device), "changing the device");
+  }
+  ~ScopedDevice() { cudaSetDevice(previous_); }
+  ScopedDevice(const ScopedDevice&) = delete;
+
+ private:
+  int previous_ = 0;
+};
+
+class CudaBackend final : public Backend {
+ public:
+  explicit CudaBackend(int count) : count_(count) {
+    for (int d = 0; d < count; d++) {
+      cudaDeviceProp p;
+      cuda::check(cudaGetDeviceProperties(&p, d), "reading device properties");
+      DeviceProperties properties;
+      properties.name = p.name;
+      properties.backend = name();
+      properties.isa = "sm_" + std::to_string(p.major) + std::to_string(p.minor);
+      properties.total_memory = static_cast<int64_t>(p.totalGlobalMem);
+      properties.multi_processor_count = p.multiProcessorCount;
+      properties.major = p.major;
+      properties.minor = p.minor;
+      properties_.push_back(properties);
+      streams_.push_back(std::make_unique<Streams>());
+    }
+  }
+
+  const char* name() const noexcept override { return "cuda"; }
+  int device_count() const noexcept override { return count_; }
+  DeviceProperties properties(int device) const override {
+    check_device(device);
+    return properties_[device];
+  }
+  bool host_accessible() const noexcept override { return false; }
+  bool synchronous() const noexcept override { return false; }
+
+  int current_device() const noexcept override {
+    int device = 0;
+    cudaGetDevice(&device);
+    return device;
+  }
+  void set_device(int device) override {
+    check_device(device);
+    cuda::check(cudaSetDevice(device), "changing the device");
+  }
+
+  Stream current_stream(int device) const noexcept override { return {device, current_streams[device]}; }
+  Stream exchange_stream(Stream stream) override {
+    check_device(stream.device);
+    const Stream previous = current_stream(stream.device);
+    current_streams[stream.device] = stream.id;
+    return previous;
+  }
+  // Streams are made when first asked for; stream id 2 * index + priority bit, index 0 being the default stream.
+  Stream pooled_stream(int device, bool high_priority) override {
+    check_device(device);
+    Streams& s = *streams_[device];
+    const std::lock_guard lock(s.mutex);
+    std::vector<int64_t>& pool = s.pools[high_priority];
+    if (static_cast<int64_t>(pool.size()) < kPoolSize) {
+      pool.push_back(create_stream(s, device, high_priority));
+      return {device, pool.back()};
+    }
+    return {device, pool[s.turn[high_priority]++ % kPoolSize]};
+  }
+  Stream new_stream(int device, int priority) override {
+    check_device(device);
+    Streams& s = *streams_[device];
+    const std::lock_guard lock(s.mutex);
+    return {device, create_stream(s, device, priority < 0)};
+  }
+  bool query_stream(Stream stream) override { return finished(cudaStreamQuery(handle(stream)), "querying a stream"); }
+  void synchronize_stream(Stream stream) override {
+    cuda::check(cudaStreamSynchronize(handle(stream)), "synchronising a stream");
+  }
+  void synchronize_device(int device) override {
+    const ScopedDevice scope(device);
+    cuda::check(cudaDeviceSynchronize(), "synchronising a device");
+  }
+
+  Event* create_event(int device, bool timing) override {
+    const ScopedDevice scope(device);
+    auto event = std::make_unique<CudaEvent>();
+    event->device = device;
+    event->timing = timing;
+    cuda::check(cudaEventCreateWithFlags(&event->handle, timing ? cudaEventDefault : cudaEventDisableTiming),
+                "creating an event");
+    return event.release();
+  }
+  void destroy_event(Event* event) noexcept override {
+    auto* e = static_cast<CudaEvent*>(event);
+    cudaEventDestroy(e->handle);
+    delete e;
+  }
+  void record_event(Event* event, Stream stream) override {
+    auto* e = static_cast<CudaEvent*>(event);
+    cuda::check(cudaEventRecord(e->handle, handle(stream)), "recording an event");
+    e->recorded = true;
+  }
+  void wait_event(Event* event, Stream stream) override {
+    cuda::check(cudaStreamWaitEvent(handle(stream), static_cast<CudaEvent*>(event)->handle), "waiting for an event");
+  }
+  bool query_event(Event* event) override {
+    return finished(cudaEventQuery(static_cast<CudaEvent*>(event)->handle), "querying an event");
+  }
+  void synchronize_event(Event* event) override {
+    cuda::check(cudaEventSynchronize(static_cast<CudaEvent*>(event)->handle), "synchronising an event");
+  }
+  double elapsed_ms(Event* start, Event* end) override {
+    auto *a = static_cast<CudaEvent*>(start), *b = static_cast<CudaEvent*>(end);
+    if (!a->timing || !b->timing)
+      throw std::runtime_error("Both events must be created with argument 'enable_timing=True'.");
+    if (!a->recorded || !b->recorded)
+      throw std::runtime_error("Both events must be recorded before calculating elapsed time.");
+    float ms = 0;
+    cuda::check(cudaEventElapsedTime(&ms, a->handle, b->handle), "measuring the time between events");
+    return ms;
+  }
+
+  void* system_allocate(int device, size_t bytes) noexcept override {
+    int previous = 0;
+    void* ptr = nullptr;
+    cudaGetDevice(&previous);
+    cudaSetDevice(device);
+    if (cudaMalloc(&ptr, bytes) != cudaSuccess) {
+      cudaGetLastError();
+      ptr = nullptr;
+    }
+    cudaSetDevice(previous);
+    return ptr;
+  }
+  void system_free(int, void* ptr, size_t) noexcept override { cudaFree(ptr); }
+  bool system_decommit(int, void*, size_t) noexcept override { return false; }
+  MemoryInfo memory_info(int device) const override {
+    check_device(device);
+    const ScopedDevice scope(device);
+    MemoryInfo info;
+    cuda::check(cudaMemGetInfo(&info.free, &info.total), "reading the free memory");
+    return info;
+  }
+  void* host_allocate(size_t bytes) noexcept override {
+    void* ptr = nullptr;
+    if (cudaHostAlloc(&ptr, bytes, cudaHostAllocPortable) == cudaSuccess) return ptr;
+    cudaGetLastError();
+    return nullptr;
+  }
+  void host_free(void* ptr, size_t) noexcept override { cudaFreeHost(ptr); }
+
+  void fill_bytes(void* ptr, unsigned char value, size_t bytes, Stream stream) override {
+    cuda::check(cudaMemsetAsync(ptr, value, bytes, handle(stream)), "filling memory");
+  }
+  void copy_bytes(void* to, const void* from, size_t bytes, Stream stream) override {
+    cuda::check(cudaMemcpyAsync(to, from, bytes, cudaMemcpyDefault, handle(stream)), "copying memory");
+  }
+  void copy_to_host(void* host, const void* device_ptr, size_t bytes, Stream stream) override {
+    cuda::check(cudaMemcpyAsync(host, device_ptr, bytes, cudaMemcpyDeviceToHost, handle(stream)), "copying to the host");
+    synchronize_stream(stream);
+  }
+
+  cudaStream_t handle(Stream stream) const {
+    if (stream.id == 0) return nullptr;
+    Streams& s = *streams_[stream.device];
+    const std::lock_guard lock(s.mutex);
+    return s.handles.at(static_cast<size_t>(stream.id / 2 - 1));
+  }
+  const DeviceProperties& cached_properties(int device) const { return properties_[device]; }
+
+ private:
+  struct Streams {
+    std::mutex mutex;
+    std::vector<cudaStream_t> handles;  // by index - 1
+    std::vector<int64_t> pools[2];      // stream ids by priority
+    uint64_t turn[2] = {};
+  };
+
+  static int64_t create_stream(Streams& s, int device, bool high_priority) {
+    const ScopedDevice scope(device);
+    cudaStream_t stream;
+    cuda::check(cudaStreamCreateWithPriority(&stream, cudaStreamNonBlocking, high_priority ? -1 : 0), "creating a stream");
+    s.handles.push_back(stream);
+    return 2 * static_cast<int64_t>(s.handles.size()) + high_priority;
+  }
+
+  static bool finished(cudaError_t error, const char* what) {
+    if (error == cudaErrorNotReady) {
+      cudaGetLastError();
+      return false;
+    }
+    cuda::check(error, what);
+    return true;
+  }
+
+  const int count_;
+  std::vector<DeviceProperties> properties_;
+  std::vector<std::unique_ptr<Streams>> streams_;
+};
+
+CudaBackend* instance = nullptr;
+
+}  // namespace
+
+namespace cuda {
+
+cudaStream_t current_stream() { return instance->handle(instance->current_stream(instance->current_device())); }
+
+int multiprocessors() { return instance->cached_properties(instance->current_device()).multi_processor_count; }
+
+void check_launch(const char* kernel) {
+  static const bool blocking = [] {
+    const char* value = std::getenv("MINITORCH_LAUNCH_BLOCKING");
+    return value != nullptr && *value == '1';
+  }();
+  cudaError_t error = cudaGetLastError();
+  if (error == cudaSuccess && blocking) error = cudaStreamSynchronize(current_stream());
+  check(error, kernel);
+}
+
+}  // namespace cuda
+}  // namespace minitorch
+
+// Null when there is no GPU to use; then *reason says why, in a sentence that outlives the call.
+extern "C" minitorch::Backend* minitorch_cuda_backend(const char** reason) {
+  using namespace minitorch;
+  static std::string why;
+  if (instance != nullptr) return instance;
+  int count = 0;
+  const cudaError_t error = cudaGetDeviceCount(&count);
+  if (error != cudaSuccess || count == 0) {
+    why = error == cudaSuccess ? "no NVIDIA GPU was found" : cudaGetErrorString(error);
+    *reason = why.c_str();
+    return nullptr;
+  }
+  instance = new CudaBackend(count < kMaxDevices ? count : kMaxDevices);  // lives as long as the process
+  active_slot = Slot::cuda;
+  return instance;
+}
