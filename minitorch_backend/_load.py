@@ -35,7 +35,9 @@ def register() -> None:
     check_build()
     torch.utils.rename_privateuse1_backend("minitorch")
     import minitorch_backend._C
-    from minitorch_backend import device
+    from minitorch_backend import _engine, device
 
     torch._register_device_module("minitorch", device)
+    if minitorch_backend._C.backend_name() == "cpu":
+        _engine.install()
     torch.utils.generate_methods_for_privateuse1_backend(for_storage=True)

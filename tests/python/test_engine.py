@@ -1,0 +1,56 @@
+"""The backward pass: which thread runs it, and that the user's own switches stay as they were."""
+
+import threading
+
+import pytest
+import torch
+
+
+def threads_of_backward() -> set[int]:
+    seen = set()
+
+    class Probe(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx, x):
+            return x.neg()
+
+        @staticmethod
+        def backward(ctx, grad):
+            seen.add(threading.get_ident())
+            return grad.neg()
+
+    x = torch.ones(4).to("minitorch").requires_grad_()
+    Probe.apply(x).exp().backward(torch.ones(4).to("minitorch"))
+    return seen
+
+
+def test_backward_runs_in_the_calling_thread():
+    assert threads_of_backward() == {threading.get_ident()}
+
+
+def test_backward_in_a_thread_of_the_user():
+    result = []
+    thread = threading.Thread(target=lambda: result.append((threads_of_backward(), threading.get_ident())))
+    thread.start()
+    thread.join()
+    (seen, own), = result
+    assert seen == {own}
+
+
+@pytest.mark.parametrize("enabled", [True, False])
+def test_the_switch_is_left_as_it_was(enabled):
+    with torch.autograd.set_multithreading_enabled(enabled):
+        threads_of_backward()
+        assert torch._C._is_multithreading_enabled() is enabled
+
+
+def test_the_switch_is_restored_after_an_error():
+    x = torch.ones(4).to("minitorch").requires_grad_()
+    y = x.exp()
+    with pytest.raises(RuntimeError, match="grad can be implicitly created only for scalar outputs"):
+        y.backward()
+    z = x.exp()
+    z.backward(torch.ones(4).to("minitorch"))
+    with pytest.raises(RuntimeError, match="backward through the graph a second time"):
+        z.backward(torch.ones(4).to("minitorch"))
+    assert torch._C._is_multithreading_enabled()
