@@ -39,6 +39,7 @@ struct Signature<R (C::*)(A...)> {
   using Return = R;
   using Args = std::tuple<A...>;
   static constexpr size_t count = sizeof...(A);
+  static constexpr bool tensor_first = std::is_same_v<std::tuple_element_t<0, Args>, const at::Tensor&>;
 };
 
 inline at::Tensor make_output(at::IntArrayRef sizes, at::IntArrayRef strides, const at::TensorOptions& options) {
@@ -262,7 +263,8 @@ void structured(torch::Library& m, const char* functional, const char* inplace, 
   using Functions = typename structured_detail::Structured<Base>::template Functions<>;
   if (functional) m.impl(functional, TORCH_FN(Functions::functional));
   if (out) m.impl(out, TORCH_FN(Functions::out));
-  if constexpr (structured_detail::Structured<Base>::N == 1) {
+  using Meta = structured_detail::Signature<decltype(&Base::meta)>;
+  if constexpr (structured_detail::Structured<Base>::N == 1 && Meta::tensor_first) {
     if (inplace) m.impl(inplace, TORCH_FN(structured_detail::Inplace<Base>::inplace));
   }
 }

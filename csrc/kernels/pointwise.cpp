@@ -2,8 +2,7 @@
 #include "kernels/pointwise.h"
 
 namespace minitorch {
-constinit Kernel<void(UnaryOp, const PointwiseView&, const PointwiseParams&)> unary_kernel{"unary"};
-constinit Kernel<void(BinaryOp, const PointwiseView&, const PointwiseParams&)> binary_kernel{"binary"};
+constinit Kernel<void(PointwiseOp, const PointwiseView&, const PointwiseParams&)> pointwise_kernel{"pointwise"};
 constinit Kernel<void(const PointwiseView&)> copy_kernel{"copy"};
 constinit Kernel<void(const PointwiseView&, const Scalar&)> fill_kernel{"fill"};
 }  // namespace minitorch

@@ -1,32 +1,187 @@
 // Pointwise operators: every output element depends on the input elements at the same index.
-// Adding one: a functor in functors/, a line in the table below (and its binding line in ops/pointwise.cpp).
+// Adding one: a functor in functors/, a line in a table below (and its binding line in ops/).
 #pragma once
 #include "kernels/kernel.h"
 #include "kernels/view.h"
 
 namespace minitorch {
 
-// X(enumerator, functor): unary functors, `T -> result`.
-#define MT_UNARY_FLOAT_OPS(X) X(exp, Exp)
-#define MT_UNARY_NUMERIC_OPS(X) X(neg, Neg)
+// X(enumerator, functor, types): the operands and results are the functor's, `types` the compute types it is built for.
+// A table for each source under kernels/cpu.
+#define MT_ARITHMETIC_OPS(X)                     \
+  X(abs, Abs, NumericTypes)                      \
+  X(neg, Neg, NumericTypes)                      \
+  X(sign, Sign, RealBoolTypes)                   \
+  X(sgn, Sgn, ComplexTypes)                      \
+  X(signbit, Signbit, RealBoolTypes)             \
+  X(conj_physical, Conj, ComplexTypes)           \
+  X(floor, Floor, FloatTypes)                    \
+  X(ceil, Ceil, FloatTypes)                      \
+  X(trunc, Trunc, FloatTypes)                    \
+  X(round, Round, FloatTypes)                    \
+  X(round_decimals, RoundDecimals, FloatTypes)   \
+  X(frac, Frac, FloatTypes)                      \
+  X(frexp, Frexp, FloatTypes)                    \
+  X(nan_to_num, NanToNum, FloatComplexTypes)     \
+  X(isposinf, IsPosInf, FloatTypes)              \
+  X(isneginf, IsNegInf, FloatTypes)              \
+  X(logical_not, LogicalNot, AllTypes)           \
+  X(bitwise_not, BitwiseNot, IntBoolTypes)       \
+  X(sqrt, Sqrt, FloatComplexTypes)               \
+  X(rsqrt, Rsqrt, FloatComplexTypes)             \
+  X(reciprocal, Reciprocal, FloatComplexTypes)   \
+  X(square, Square, NumericTypes)                \
+  X(cube, Cube, NumericTypes)                    \
+  X(inverse_square, InverseSquare, FloatTypes)   \
+  X(add, Add, AllTypes)                          \
+  X(plain_add, PlainAdd, AllTypes)               \
+  X(plain_sub, PlainSub, NumericTypes)           \
+  X(mul, Mul, AllUnsignedTypes)                  \
+  X(div, Div, FloatComplexTypes)                 \
+  X(addcmul, Addcmul, NumericTypes)              \
+  X(addcdiv, Addcdiv, FloatComplexTypes)         \
+  X(lerp_scalar, LerpScalar, FloatComplexTypes)  \
+  X(lerp_tensor, LerpTensor, FloatComplexTypes)
 
-enum class UnaryOp : uint8_t {
-#define MT_ENUM(name, functor) name,
-  MT_UNARY_FLOAT_OPS(MT_ENUM) MT_UNARY_NUMERIC_OPS(MT_ENUM)
+#define MT_COMPARE_OPS(X)                        \
+  X(eq, Eq, AllUnsignedTypes)                    \
+  X(ne, Ne, AllUnsignedTypes)                    \
+  X(lt, Lt, RealBoolTypes)                       \
+  X(le, Le, RealBoolTypes)                       \
+  X(gt, Gt, RealBoolTypes)                       \
+  X(ge, Ge, RealBoolTypes)                       \
+  X(logical_and, LogicalAnd, AllTypes)           \
+  X(logical_or, LogicalOr, AllTypes)             \
+  X(logical_xor, LogicalXor, AllTypes)           \
+  X(where, Where, AllUnsignedTypes)              \
+  X(maximum, Maximum, RealBoolTypes)             \
+  X(minimum, Minimum, RealBoolTypes)             \
+  X(fmax, Fmax, FloatTypes)                      \
+  X(fmin, Fmin, FloatTypes)                      \
+  X(clamp, Clamp, RealBoolTypes)                 \
+  X(clamp_min, ClampMin, RealBoolTypes)          \
+  X(clamp_max, ClampMax, RealBoolTypes)          \
+  X(clamp_tensor, ClampTensor, RealBoolTypes)
+
+#define MT_INTEGER_OPS(X)                        \
+  X(div_trunc, DivTrunc, RealTypes)              \
+  X(div_floor, DivFloor, RealTypes)              \
+  X(fmod, Fmod, RealTypes)                       \
+  X(remainder, Remainder, RealTypes)             \
+  X(bitwise_and, BitwiseAnd, UnsignedBoolTypes)  \
+  X(bitwise_or, BitwiseOr, UnsignedBoolTypes)    \
+  X(bitwise_xor, BitwiseXor, UnsignedBoolTypes)  \
+  X(bitwise_left_shift, LeftShift, IntTypes)     \
+  X(bitwise_right_shift, RightShift, IntTypes)   \
+  X(gcd, Gcd, IntTypes)                          \
+  X(lcm, Lcm, IntTypes)                          \
+  X(heaviside, Heaviside, RealBoolTypes)         \
+  X(pow, Pow, NumericTypes)                      \
+  X(pow_scalar, PowScalar, NumericTypes)
+
+#define MT_MATH_OPS(X)                           \
+  X(exp, Exp, FloatComplexTypes)                 \
+  X(exp2, Exp2, FloatComplexTypes)               \
+  X(expm1, Expm1, FloatComplexTypes)             \
+  X(log, Log, FloatComplexTypes)                 \
+  X(log2, Log2, FloatComplexTypes)               \
+  X(log10, Log10, FloatComplexTypes)             \
+  X(log1p, Log1p, FloatComplexTypes)             \
+  X(sin, Sin, FloatComplexTypes)                 \
+  X(cos, Cos, FloatComplexTypes)                 \
+  X(tan, Tan, FloatComplexTypes)                 \
+  X(asin, Asin, FloatComplexTypes)               \
+  X(acos, Acos, FloatComplexTypes)               \
+  X(atan, Atan, FloatComplexTypes)               \
+  X(sinh, Sinh, FloatComplexTypes)               \
+  X(cosh, Cosh, FloatComplexTypes)               \
+  X(tanh, Tanh, FloatComplexTypes)               \
+  X(asinh, Asinh, FloatComplexTypes)             \
+  X(acosh, Acosh, FloatComplexTypes)             \
+  X(atanh, Atanh, FloatComplexTypes)             \
+  X(sigmoid, Sigmoid, FloatComplexTypes)         \
+  X(sinc, Sinc, FloatComplexTypes)               \
+  X(angle, Angle, FloatComplexTypes)             \
+  X(erf, Erf, FloatTypes)                        \
+  X(erfc, Erfc, FloatTypes)                      \
+  X(atan2, Atan2, FloatTypes)                    \
+  X(hypot, Hypot, FloatTypes)                    \
+  X(copysign, Copysign, FloatTypes)              \
+  X(nextafter, Nextafter, FloatTypes)            \
+  X(ldexp, Ldexp, FloatTypes)                    \
+  X(logaddexp, Logaddexp, FloatComplexTypes)     \
+  X(logaddexp2, Logaddexp2, FloatTypes)          \
+  X(xlogy, Xlogy, FloatTypes)                    \
+  X(xlog1py, Xlog1py, FloatTypes)                \
+  X(complex, MakeComplex, FloatTypes)            \
+  X(polar, Polar, FloatTypes)
+
+#define MT_SPECIAL_OPS(X)                        \
+  X(erfinv, Erfinv, FloatTypes)                  \
+  X(lgamma, Lgamma, FloatTypes)                  \
+  X(digamma, Digamma, FloatTypes)                \
+  X(trigamma, Trigamma, FloatTypes)              \
+  X(polygamma, Polygamma, FloatTypes)            \
+  X(zeta, Zeta, FloatTypes)                      \
+  X(igamma, Igamma, FloatTypes)                  \
+  X(igammac, Igammac, FloatTypes)                \
+  X(entr, Entr, FloatTypes)                      \
+  X(erfcx, Erfcx, FloatTypes)                    \
+  X(ndtri, Ndtri, FloatTypes)                    \
+  X(log_ndtr, LogNdtr, FloatTypes)               \
+  X(i0, I0, FloatTypes)                          \
+  X(i0e, I0e, FloatTypes)                        \
+  X(i1, I1, FloatTypes)                          \
+  X(i1e, I1e, FloatTypes)
+
+#define MT_ACTIVATION_OPS(X)                                      \
+  X(threshold, Threshold, RealTypes)                              \
+  X(hardtanh_backward, HardtanhBackward, FloatTypes)              \
+  X(gelu, Gelu, FloatTypes)                                       \
+  X(gelu_backward, GeluBackward, FloatTypes)                      \
+  X(gelu_tanh, GeluTanh, FloatTypes)                              \
+  X(gelu_tanh_backward, GeluTanhBackward, FloatTypes)             \
+  X(silu, Silu, FloatComplexTypes)                                \
+  X(silu_backward, SiluBackward, FloatComplexTypes)               \
+  X(mish, Mish, FloatTypes)                                       \
+  X(mish_backward, MishBackward, FloatTypes)                      \
+  X(elu, Elu, FloatTypes)                                         \
+  X(elu_backward, EluBackward, FloatTypes)                        \
+  X(elu_backward_from_result, EluBackwardFromResult, FloatTypes)  \
+  X(softplus, Softplus, FloatTypes)                               \
+  X(softplus_backward, SoftplusBackward, FloatTypes)              \
+  X(hardshrink, Hardshrink, FloatTypes)                           \
+  X(softshrink, Softshrink, FloatTypes)                           \
+  X(shrink_backward, ShrinkBackward, FloatTypes)                  \
+  X(hardsigmoid, Hardsigmoid, FloatTypes)                         \
+  X(hardsigmoid_backward, HardsigmoidBackward, FloatTypes)        \
+  X(hardswish, Hardswish, FloatTypes)                             \
+  X(hardswish_backward, HardswishBackward, FloatTypes)            \
+  X(leaky_relu, LeakyRelu, FloatTypes)                            \
+  X(leaky_relu_backward, LeakyReluBackward, FloatTypes)           \
+  X(prelu, Prelu, FloatTypes)                                     \
+  X(prelu_backward, PreluBackward, FloatTypes)                    \
+  X(log_sigmoid, LogSigmoid, FloatTypes)                          \
+  X(log_sigmoid_backward, LogSigmoidBackward, FloatTypes)         \
+  X(glu, Glu, FloatTypes)                                         \
+  X(glu_backward, GluBackward, FloatTypes)                        \
+  X(glu_jvp, GluJvp, FloatTypes)                                  \
+  X(sigmoid_backward, SigmoidBackward, FloatComplexTypes)         \
+  X(tanh_backward, TanhBackward, FloatComplexTypes)               \
+  X(logit, Logit, FloatTypes)                                     \
+  X(logit_backward, LogitBackward, FloatTypes)                    \
+  X(mse, SquaredDifference, FloatTypes)                           \
+  X(smooth_l1, SmoothL1, FloatTypes)                              \
+  X(huber, Huber, FloatTypes)
+
+enum class PointwiseOp : uint16_t {
+#define MT_ENUM(name, functor, types) name,
+  MT_ARITHMETIC_OPS(MT_ENUM) MT_COMPARE_OPS(MT_ENUM) MT_INTEGER_OPS(MT_ENUM) MT_MATH_OPS(MT_ENUM)
+      MT_SPECIAL_OPS(MT_ENUM) MT_ACTIVATION_OPS(MT_ENUM)
 #undef MT_ENUM
 };
 
-// X(enumerator, functor): binary functors, `(T, T) -> result`.
-#define MT_BINARY_NUMERIC_OPS(X) X(add, Add) X(mul, Mul)
-
-enum class BinaryOp : uint8_t {
-#define MT_ENUM(name, functor) name,
-  MT_BINARY_NUMERIC_OPS(MT_ENUM)
-#undef MT_ENUM
-};
-
-extern Kernel<void(UnaryOp, const PointwiseView&, const PointwiseParams&)> unary_kernel;
-extern Kernel<void(BinaryOp, const PointwiseView&, const PointwiseParams&)> binary_kernel;
+extern Kernel<void(PointwiseOp, const PointwiseView&, const PointwiseParams&)> pointwise_kernel;
 
 // output = input with conversion between any two dtypes; equal dtypes are moved as bytes.
 extern Kernel<void(const PointwiseView&)> copy_kernel;

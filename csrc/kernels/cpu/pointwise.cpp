@@ -1,5 +1,8 @@
-// CPU side of the unary and binary tables.
+// The pointwise kernel: finds the block of an operator and compute type in the tables, which the other pointwise_*.cpp
+// compile a part of each, and runs it.
 #include "kernels/pointwise.h"
+
+#include <string>
 
 #include "kernels/cpu/pointwise_engine.h"
 
@@ -7,48 +10,31 @@ namespace minitorch {
 inline namespace MINITORCH_ARCH {
 namespace {
 
-using NumericTypes = Types<float, double, uint8_t, int8_t, int16_t, int32_t, int64_t, Complex<float>, Complex<double>>;
-
-template <template <class> class F, class List>
-void unary_over(const char* name, List types, const PointwiseView& v, const PointwiseParams& p) {
-  const DType compute = compute_dtype(v.compute);
-  if (!dispatch(compute, types, [&](auto tag) { run_unary<F, typename decltype(tag)::type>(v, p); }))
-    missing_kernel(name, name_of(v.compute));
-}
-template <template <class> class F, class List>
-void binary_over(const char* name, List types, const PointwiseView& v, const PointwiseParams& p) {
-  const DType compute = compute_dtype(v.compute);
-  if (!dispatch(compute, types, [&](auto tag) { run_binary<F, typename decltype(tag)::type>(v, p); }))
-    missing_kernel(name, name_of(v.compute));
-}
-
-void unary(UnaryOp op, const PointwiseView& v, const PointwiseParams& p) {
+const char* op_name(PointwiseOp op) {
   switch (op) {
-#define MT_CASE(name, functor) \
-  case UnaryOp::name:          \
-    return unary_over<functors::functor>(#name, FloatTypes{}, v, p);
-    MT_UNARY_FLOAT_OPS(MT_CASE)
-#undef MT_CASE
-#define MT_CASE(name, functor) \
-  case UnaryOp::name:          \
-    return unary_over<functors::functor>(#name, NumericTypes{}, v, p);
-    MT_UNARY_NUMERIC_OPS(MT_CASE)
-#undef MT_CASE
+#define MT_NAME(name, functor, types) \
+  case PointwiseOp::name: return #name;
+    MT_ARITHMETIC_OPS(MT_NAME)
+    MT_COMPARE_OPS(MT_NAME)
+    MT_INTEGER_OPS(MT_NAME)
+    MT_MATH_OPS(MT_NAME)
+    MT_SPECIAL_OPS(MT_NAME)
+    MT_ACTIVATION_OPS(MT_NAME)
+#undef MT_NAME
   }
+  return "pointwise";
 }
 
-void binary(BinaryOp op, const PointwiseView& v, const PointwiseParams& p) {
-  switch (op) {
-#define MT_CASE(name, functor) \
-  case BinaryOp::name:         \
-    return binary_over<functors::functor>(#name, NumericTypes{}, v, p);
-    MT_BINARY_NUMERIC_OPS(MT_CASE)
-#undef MT_CASE
-  }
+void pointwise(PointwiseOp op, const PointwiseView& v, const PointwiseParams& params) {
+  const DType compute = compute_dtype(v.compute);
+  const Block* block = arithmetic_block(op, compute);
+  for (auto lookup : {&compare_block, &math_block, &activation_block, &integer_block, &special_block})
+    if (block == nullptr) block = lookup(op, compute);
+  if (block == nullptr) missing_kernel(op_name(op), name_of(v.compute));
+  run_pointwise(v, *block, params);
 }
 
-MT_REGISTER_KERNEL(unary_kernel, &unary);
-MT_REGISTER_KERNEL(binary_kernel, &binary);
+MT_REGISTER_KERNEL(pointwise_kernel, &pointwise);
 
 }  // namespace
 }  // namespace MINITORCH_ARCH

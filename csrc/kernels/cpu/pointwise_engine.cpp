@@ -1,44 +1,114 @@
 // The staging loop shared by all pointwise operators (see the header).
 #include "kernels/cpu/pointwise_engine.h"
 
+#include <stdexcept>
+
 namespace minitorch {
 inline namespace MINITORCH_ARCH {
+namespace {
 
-void run_pointwise(const PointwiseView& v, const DType* types, BlockFn block, const PointwiseParams& params) {
-  bool direct[kMaxOperands];
-  bool all_direct = true;
+// How one operand gets between memory and the buffer that the block works on.
+struct Staging {
+  bool direct;         // the block works on memory itself
+  bool rounds;         // passes through the common 16-bit dtype, as native's casts to the common dtype do
+  int64_t stride;      // of dimension 0, bytes
+  int64_t step;        // of the buffer or memory that the block sees: element size if direct, else 0
+  LoadFn load, round;  // input: memory to (16-bit, then) compute type
+  StoreFn store;       // output: (16-bit) compute type to memory
+};
+
+// True if some element of operand k is zero.
+bool any_zero(const PointwiseView& v, int k) {
+  PointwiseView one = v;
+  one.num_operands = 1;
+  one.data[0] = v.data[k];
+  for (int d = 0; d < v.ndim; d++) one.strides[0][d] = v.strides[k][d];
+  const LoadFn load = load_fn(v.dtype[k], DType::Bool);
+  std::atomic<bool> found{false};
+  for_each_row(one, [&](char* const* ptrs, int64_t n) {
+    alignas(64) bool nonzero[kBlock];
+    const int64_t stride = v.ndim > 0 ? one.strides[0][0] : 0;
+    for (int64_t i = 0; i < n; i += kBlock) {
+      const int64_t m = stride == 0 ? 1 : std::min(kBlock, n - i);
+      load(nonzero, ptrs[0] + i * stride, stride, m);
+      bool all = true;
+      for (int64_t j = 0; j < m; j++) all &= nonzero[j];
+      if (!all) found.store(true, std::memory_order_relaxed);
+      if (stride == 0) break;
+    }
+  });
+  return found;
+}
+
+void run_staged(const PointwiseView& v, const Block& block, const PointwiseParams& params, Staging* staging) {
+  const bool half = is_half(v.compute);
   for (int k = 0; k < v.num_operands; k++) {
-    const int64_t size = static_cast<int64_t>(size_of(v.dtype[k]));
-    direct[k] = v.dtype[k] == types[k] && (v.ndim == 0 || v.strides[k][0] == size);
-    all_direct = all_direct && direct[k];
-  }
-  if (all_direct) {
-    for_each_row(v, [&](char* const* ptrs, int64_t n) { block(params, ptrs, n); });
-    return;
+    Staging& s = staging[k];
+    s.stride = v.ndim > 0 ? v.strides[k][0] : 0;
+    s.step = s.direct ? static_cast<int64_t>(size_of(v.dtype[k])) : 0;
+    s.rounds = half && block.types[k] == DType::F32 && v.dtype[k] != v.compute;
+    if (s.direct) continue;
+    const DType memory = v.dtype[k], near = s.rounds ? v.compute : memory;
+    s.load = load_fn(memory, s.rounds ? near : block.types[k]);
+    s.round = k < v.num_outputs ? load_fn(block.types[k], near) : load_fn(near, block.types[k]);
+    s.store = store_fn(s.rounds ? near : block.types[k], memory);
   }
   for_each_row(v, [&](char* const* ptrs, int64_t n) {
     alignas(64) char buffers[kMaxOperands][kBlock * 16];
+    alignas(64) char rounded[kBlock * 2];
     char* staged[kMaxOperands];
-    int64_t stride[kMaxOperands], advance[kMaxOperands];
+    const auto load = [&](int k, const char* from, int64_t m) {
+      const Staging& s = staging[k];
+      if (MT_UNLIKELY(s.rounds)) {
+        s.load(rounded, from, s.stride, m);
+        s.round(buffers[k], rounded, 2, m);
+      } else {
+        s.load(buffers[k], from, s.stride, m);
+      }
+    };
     for (int k = 0; k < v.num_operands; k++) {
-      stride[k] = v.ndim > 0 ? v.strides[k][0] : 0;
-      advance[k] = direct[k] ? static_cast<int64_t>(size_of(v.dtype[k])) : 0;
-      staged[k] = direct[k] ? ptrs[k] : buffers[k];
+      const Staging& s = staging[k];
+      staged[k] = s.direct ? ptrs[k] : buffers[k];
       // A broadcast operand is converted once for the whole row.
-      if (!direct[k] && k >= v.num_outputs && stride[k] == 0)
-        load_fn(v.dtype[k], types[k])(staged[k], ptrs[k], 0, std::min(kBlock, n));
+      if (!s.direct && k >= v.num_outputs && s.stride == 0) load(k, ptrs[k], std::min(kBlock, n));
     }
     for (int64_t i = 0; i < n; i += kBlock) {
       const int64_t m = std::min(kBlock, n - i);
       for (int k = v.num_outputs; k < v.num_operands; k++)
-        if (!direct[k] && stride[k] != 0)
-          load_fn(v.dtype[k], types[k])(staged[k], ptrs[k] + i * stride[k], stride[k], m);
-      block(params, staged, m);
-      for (int k = 0; k < v.num_outputs; k++)
-        if (!direct[k]) store_fn(types[k], v.dtype[k])(ptrs[k] + i * stride[k], stride[k], staged[k], m);
-      for (int k = 0; k < v.num_operands; k++) staged[k] += m * advance[k];
+        if (!staging[k].direct && staging[k].stride != 0) load(k, ptrs[k] + i * staging[k].stride, m);
+      block.run(params, staged, m);
+      for (int k = 0; k < v.num_outputs; k++) {
+        const Staging& s = staging[k];
+        if (s.direct) continue;
+        char* to = ptrs[k] + i * s.stride;
+        if (MT_UNLIKELY(s.rounds)) {
+          s.round(rounded, buffers[k], 4, m);
+          s.store(to, s.stride, rounded, m);
+        } else {
+          s.store(to, s.stride, buffers[k], m);
+        }
+      }
+      for (int k = 0; k < v.num_operands; k++) staged[k] += m * staging[k].step;
     }
   });
+}
+
+}  // namespace
+
+void run_pointwise(const PointwiseView& v, const Block& block, const PointwiseParams& params) {
+  if (block.refuses_zero && any_zero(v, 2)) throw std::runtime_error("ZeroDivisionError");
+  Staging staging[kMaxOperands];
+  bool all_direct = true;
+  for (int k = 0; k < v.num_operands; k++) {
+    const int64_t size = static_cast<int64_t>(size_of(v.dtype[k]));
+    staging[k].direct = v.dtype[k] == block.types[k] && (v.ndim == 0 || v.strides[k][0] == size);
+    all_direct = all_direct && staging[k].direct;
+  }
+  if (all_direct) {
+    for_each_row(v, [&](char* const* ptrs, int64_t n) { block.run(params, ptrs, n); });
+  } else {
+    run_staged(v, block, params, staging);
+  }
 }
 
 }  // namespace MINITORCH_ARCH

@@ -5,11 +5,13 @@
 #pragma once
 #include <algorithm>
 #include <cstdint>
+#include <utility>
 
 #include "kernels/cpu/cast.h"
 #include "kernels/functors/pointwise.h"
 #include "kernels/kernel.h"
 #include "kernels/parallel.h"
+#include "kernels/pointwise.h"
 #include "kernels/view.h"
 
 namespace minitorch {
@@ -20,6 +22,10 @@ inline constexpr int64_t kBlock = 512;  // elements; 4 operands of 8 bytes take 
 // Calls f(ptrs, n) for each piece of a row (dimension 0) of the view, in parallel.
 template <class F>
 inline void for_each_row(const PointwiseView& v, const F& f) {
+  if (v.ndim <= 1 && v.numel <= kGrainSize) {
+    if (v.numel > 0) f(static_cast<char* const*>(v.data), v.numel);
+    return;
+  }
   const int operands = v.num_operands;
   parallel_for(v.numel, kGrainSize, [&](int64_t begin, int64_t end) {
     int64_t index[kMaxDims];
@@ -50,49 +56,132 @@ inline void for_each_row(const PointwiseView& v, const F& f) {
   });
 }
 
-// Computes one contiguous block: ptrs[0..outputs) are written, the rest read, all in compute types.
+// One operator in one compute type: the loop over a contiguous block, and the types it takes its operands in.
+// ptrs[0..outputs) are written, the rest read.
 using BlockFn = void (*)(const PointwiseParams& params, char* const* ptrs, int64_t n);
+struct Block {
+  BlockFn run;
+  int num_operands;
+  DType types[kMaxOperands];
+  bool refuses_zero;  // integer division: operand 2 must not hold a zero
+};
 
-// Runs `block` over the view. `types[k]` is the compute type that the block expects operand k in.
-void run_pointwise(const PointwiseView& v, const DType* types, BlockFn block, const PointwiseParams& params);
+// Runs the block over the view. Throws std::runtime_error("ZeroDivisionError") before anything is written.
+void run_pointwise(const PointwiseView& v, const Block& block, const PointwiseParams& params);
 
 namespace engine {
 
+template <class R>
+struct Outputs {
+  static constexpr int count = 1;
+  static constexpr DType types[] = {dtype_of<R>};
+};
+template <class A, class B>
+struct Outputs<functors::Two<A, B>> {
+  static constexpr int count = 2;
+  static constexpr DType types[] = {dtype_of<A>, dtype_of<B>};
+};
+
 // No __restrict__: an output may be the very same memory as an input (in place), which ivdep permits and restrict forbids.
-template <class F, class In, class Out>
-void unary_block(const PointwiseParams& params, char* const* ptrs, int64_t n) {
-  const F f = functors::make_functor<F>(params);
-  Out* out = reinterpret_cast<Out*>(ptrs[0]);
-  const In* a = reinterpret_cast<const In*>(ptrs[1]);
+template <class F, class R, class... In>
+MT_INLINE void loop(const F& f, R* out, int64_t n, const In*... in) {
 #pragma GCC ivdep
-  for (int64_t i = 0; i < n; i++) out[i] = f(a[i]);
+  for (int64_t i = 0; i < n; i++) out[i] = f(in[i]...);
+}
+template <class F, class A, class B, class... In>
+MT_INLINE void loop_two(const F& f, A* first, B* second, int64_t n, const In*... in) {
+#pragma GCC ivdep
+  for (int64_t i = 0; i < n; i++) {
+    const functors::Two<A, B> r = f(in[i]...);
+    first[i] = r.first;
+    second[i] = r.second;
+  }
+}
+template <class F, class T>
+MT_INLINE void loop_with_exceptions(const F& f, T* out, int64_t n, const T* in) {
+  for (int64_t begin = 0; begin < n; begin += kBlock) {
+    const int64_t m = std::min(kBlock, n - begin);
+    int exceptional = 0;
+    for (int64_t i = 0; i < m; i++) exceptional |= F::exceptional(in[begin + i]);
+    if (MT_LIKELY(!exceptional)) {
+      loop(f, out + begin, m, in + begin);
+    } else {
+      for (int64_t i = begin; i < begin + m; i++) out[i] = F::exceptional(in[i]) ? f.exceptional_value(in[i]) : f(in[i]);
+    }
+  }
 }
 
-template <class F, class In, class Out>
-void binary_block(const PointwiseParams& params, char* const* ptrs, int64_t n) {
-  const F f = functors::make_functor<F>(params);
-  Out* out = reinterpret_cast<Out*>(ptrs[0]);
-  const In* a = reinterpret_cast<const In*>(ptrs[1]);
-  const In* b = reinterpret_cast<const In*>(ptrs[2]);
-#pragma GCC ivdep
-  for (int64_t i = 0; i < n; i++) out[i] = f(a[i], b[i]);
+template <class F, class Call = decltype(&F::operator())>
+struct BlockOf;
+template <class F, class R, class... In>
+struct BlockOf<F, R (F::*)(In...) const> {
+  static constexpr int outputs = Outputs<R>::count;
+
+  static void run(const PointwiseParams& params, char* const* ptrs, int64_t n) {
+    const F f = functors::make_functor<F>(params);
+    [&]<size_t... I>(std::index_sequence<I...>) __attribute__((always_inline)) {
+      if constexpr (outputs == 2) {
+        loop_two(f, reinterpret_cast<decltype(R::first)*>(ptrs[0]), reinterpret_cast<decltype(R::second)*>(ptrs[1]), n,
+                 reinterpret_cast<const In*>(ptrs[2 + I])...);
+      } else if constexpr (requires { F::exceptional(In{}...); }) {
+        loop_with_exceptions(f, reinterpret_cast<R*>(ptrs[0]), n, reinterpret_cast<const In*>(ptrs[1 + I])...);
+      } else {
+        loop(f, reinterpret_cast<R*>(ptrs[0]), n, reinterpret_cast<const In*>(ptrs[1 + I])...);
+      }
+    }
+    (std::index_sequence_for<In...>{});
+  }
+
+  static constexpr Block make() {
+    Block b{&run, outputs + static_cast<int>(sizeof...(In)), {}, false};
+    int k = 0;
+    for (const DType t : Outputs<R>::types) b.types[k++] = t;
+    for (const DType t : {dtype_of<In>...}) b.types[k++] = t;
+    if constexpr (requires { F::divides; }) b.refuses_zero = std::is_integral_v<R>;
+    return b;
+  }
+  static constexpr Block block = make();
+};
+
+template <template <class> class F, class... T>
+inline const Block* find(DType compute, Types<T...>) {
+  const Block* found = nullptr;
+  ((compute == dtype_of<T> ? (found = &BlockOf<F<T>>::block, true) : false) || ...);
+  return found;
 }
 
 }  // namespace engine
 
-template <template <class> class F, class T>
-inline void run_unary(const PointwiseView& v, const PointwiseParams& params) {
-  using Out = decltype(std::declval<F<T>>()(T{}));
-  const DType types[] = {dtype_of<Out>, dtype_of<T>};
-  run_pointwise(v, types, &engine::unary_block<F<T>, T, Out>, params);
-}
+// A source that compiles one table of operators defines its lookup with these: nullptr where the table has no such
+// operator or the operator is not built for the compute type.
+#define MT_DEFINE_BLOCKS(function, TABLE)                        \
+  const Block* function(PointwiseOp op, DType compute) {         \
+    switch (op) {                                                \
+      TABLE(MT_BLOCK_CASE)                                       \
+      default: return nullptr;                                   \
+    }                                                            \
+  }
+#define MT_BLOCK_CASE(name, functor, types) \
+  case PointwiseOp::name: return engine::find<functors::functor>(compute, types{});
 
-template <template <class> class F, class T>
-inline void run_binary(const PointwiseView& v, const PointwiseParams& params) {
-  using Out = decltype(std::declval<F<T>>()(T{}, T{}));
-  const DType types[] = {dtype_of<Out>, dtype_of<T>, dtype_of<T>};
-  run_pointwise(v, types, &engine::binary_block<F<T>, T, Out>, params);
-}
+const Block* arithmetic_block(PointwiseOp op, DType compute);
+const Block* compare_block(PointwiseOp op, DType compute);
+const Block* integer_block(PointwiseOp op, DType compute);
+const Block* math_block(PointwiseOp op, DType compute);
+const Block* special_block(PointwiseOp op, DType compute);
+const Block* activation_block(PointwiseOp op, DType compute);
+
+using RealTypes = Types<float, double, uint8_t, int8_t, int16_t, int32_t, int64_t>;
+using RealBoolTypes = Types<float, double, uint8_t, int8_t, int16_t, int32_t, int64_t, bool>;
+using FloatComplexTypes = Types<float, double, Complex<float>, Complex<double>>;
+using NumericTypes =
+    Types<float, double, uint8_t, int8_t, int16_t, int32_t, int64_t, Complex<float>, Complex<double>>;
+using AllTypes =
+    Types<float, double, uint8_t, int8_t, int16_t, int32_t, int64_t, Complex<float>, Complex<double>, bool>;
+using AllUnsignedTypes = Types<float, double, uint8_t, int8_t, int16_t, int32_t, int64_t, Complex<float>,
+                               Complex<double>, bool, uint16_t, uint32_t, uint64_t>;
+using IntBoolTypes = Types<uint8_t, int8_t, int16_t, int32_t, int64_t, bool>;
+using UnsignedBoolTypes = Types<uint8_t, int8_t, int16_t, int32_t, int64_t, bool, uint16_t, uint32_t, uint64_t>;
 
 }  // namespace MINITORCH_ARCH
 }  // namespace minitorch

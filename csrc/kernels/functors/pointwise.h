@@ -1,38 +1,28 @@
 // Scalar mathematics of the pointwise operators, for host and device. Plain and branch free: the CPU compiler
 // vectorises the loop around a functor, CUDA runs one element a lane.
 //
-// A functor is a class template over its compute type with `operator()`. One with scalar arguments has a constructor
-// from PointwiseParams.
+// A functor is a class template over its compute type with `operator()`; the types of its arguments and result are the
+// types of the operands. One with scalar arguments has a constructor from PointwiseParams. Two more members are optional:
+//   static bool exceptional(T x)   and   T exceptional_value(T x)
+// for functions whose vectorised form covers less than the whole range (huge arguments of sin): a block that has an
+// exceptional element is computed by the second, element by element.
 #pragma once
-#include <cmath>
+#include <limits>
+#include <type_traits>
 
 #include "core/dtype.h"
+#include "kernels/functors/complex_math.h"
 #include "kernels/functors/math.h"
 #include "kernels/view.h"
 
 namespace minitorch::functors {
 inline namespace MINITORCH_ARCH {
 
-template <class T>
-struct Neg {
-  MT_HD T operator()(T x) const { return -x; }
-};
-
-template <class T>
-struct Exp {
-  MT_HD T operator()(T x) const { return math::exp(x); }
-};
-
-template <class T>
-struct Add {  // a + alpha * b
-  T alpha;
-  MT_HD explicit Add(const PointwiseParams& p) : alpha(p.s[0].to<T>()) {}
-  MT_HD T operator()(T a, T b) const { return a + alpha * b; }
-};
-
-template <class T>
-struct Mul {
-  MT_HD T operator()(T a, T b) const { return a * b; }
+// What a functor with two outputs returns.
+template <class A, class B = A>
+struct Two {
+  A first;
+  B second;
 };
 
 template <class F>
@@ -43,6 +33,442 @@ MT_HD F make_functor(const PointwiseParams& params) {
     return F{};
   }
 }
+
+// Integer arithmetic wraps around, as PyTorch's does; in C++ that is the unsigned types' privilege.
+template <class T>
+using wrapping_t = std::conditional_t<sizeof(T) < 8, uint32_t, uint64_t>;
+template <class T>
+inline constexpr bool wraps_v = std::is_integral_v<T> && !std::is_same_v<T, bool>;
+
+#define MT_ARITHMETIC(function, symbol)                                                                          \
+  template <class T>                                                                                             \
+  MT_HD T function(T a, T b) {                                                                                   \
+    if constexpr (wraps_v<T>) {                                                                                  \
+      return static_cast<T>(static_cast<wrapping_t<T>>(a) symbol static_cast<wrapping_t<T>>(b));                 \
+    } else {                                                                                                     \
+      return static_cast<T>(a symbol b);                                                                         \
+    }                                                                                                            \
+  }
+MT_ARITHMETIC(plus, +)
+MT_ARITHMETIC(minus, -)
+MT_ARITHMETIC(times, *)
+#undef MT_ARITHMETIC
+
+// MT_UNARY_FUNCTOR(Name, expression in x), MT_BINARY_FUNCTOR(Name, expression in a and b): T -> T.
+#define MT_UNARY_FUNCTOR(Name, ...)               \
+  template <class T>                              \
+  struct Name {                                   \
+    MT_HD T operator()(T x) const { return __VA_ARGS__; } \
+  };
+#define MT_BINARY_FUNCTOR(Name, ...)                      \
+  template <class T>                                      \
+  struct Name {                                           \
+    MT_HD T operator()(T a, T b) const { return __VA_ARGS__; } \
+  };
+#define MT_PREDICATE(Name, ...)                              \
+  template <class T>                                         \
+  struct Name {                                              \
+    MT_HD bool operator()(T x) const { return __VA_ARGS__; } \
+  };
+#define MT_COMPARISON(Name, ...)                                  \
+  template <class T>                                              \
+  struct Name {                                                   \
+    MT_HD bool operator()(T a, T b) const { return __VA_ARGS__; } \
+  };
+
+// ---- Elementary functions ------------------------------------------------------------------------------------------
+MT_UNARY_FUNCTOR(Exp, math::exp(x))
+MT_UNARY_FUNCTOR(Exp2, math::exp2(x))
+MT_UNARY_FUNCTOR(Expm1, math::expm1(x))
+MT_UNARY_FUNCTOR(Log, math::log(x))
+MT_UNARY_FUNCTOR(Log2, math::log2(x))
+MT_UNARY_FUNCTOR(Log10, math::log10(x))
+MT_UNARY_FUNCTOR(Log1p, math::log1p(x))
+MT_UNARY_FUNCTOR(Asin, math::asin(x))
+MT_UNARY_FUNCTOR(Acos, math::acos(x))
+MT_UNARY_FUNCTOR(Atan, math::atan(x))
+MT_UNARY_FUNCTOR(Sinh, math::sinh(x))
+MT_UNARY_FUNCTOR(Cosh, math::cosh(x))
+MT_UNARY_FUNCTOR(Tanh, math::tanh(x))
+MT_UNARY_FUNCTOR(Asinh, math::asinh(x))
+MT_UNARY_FUNCTOR(Acosh, math::acosh(x))
+MT_UNARY_FUNCTOR(Atanh, math::atanh(x))
+MT_UNARY_FUNCTOR(Sigmoid, math::sigmoid(x))
+MT_UNARY_FUNCTOR(Erf, math::erf(x))
+MT_UNARY_FUNCTOR(Erfc, math::erfc(x))
+MT_UNARY_FUNCTOR(Sqrt, math::sqrt(x))
+MT_UNARY_FUNCTOR(Reciprocal, T(1) / x)
+MT_UNARY_FUNCTOR(Rsqrt, T(1) / math::sqrt(x))
+
+#if defined(__CUDA_ARCH__)
+#define MT_TRIG_FUNCTOR(Name, function) MT_UNARY_FUNCTOR(Name, math::function(x))
+#else
+#define MT_TRIG_FUNCTOR(Name, function)                                                       \
+  template <class T>                                                                          \
+  struct Name {                                                                               \
+    MT_HD T operator()(T x) const { return math::function(x); }                               \
+    static MT_HD bool exceptional(T x)                                                        \
+      requires(!is_complex_v<T>)                                                              \
+    {                                                                                         \
+      return !(x < T(math::detail::kTrigMax) && x > T(-math::detail::kTrigMax));              \
+    }                                                                                         \
+    MT_HD T exceptional_value(T x) const                                                      \
+      requires(!is_complex_v<T>)                                                              \
+    {                                                                                         \
+      return static_cast<T>(::function(static_cast<double>(x)));                              \
+    }                                                                                         \
+  };
+#endif
+MT_TRIG_FUNCTOR(Sin, sin)
+MT_TRIG_FUNCTOR(Cos, cos)
+MT_TRIG_FUNCTOR(Tan, tan)
+#undef MT_TRIG_FUNCTOR
+
+// sin(pi x) / (pi x)
+template <class T>
+struct Sinc {
+  MT_HD T operator()(T x) const {
+    const T product = T(math::kPi) * x;
+    if constexpr (is_complex_v<T>) {
+      return x == T(0) ? T(1) : math::sin(product) / product;
+    } else {
+      return x == T(0) ? T(1) : ::sin(product) / product;
+    }
+  }
+};
+
+// ---- Sign, rounding, classification --------------------------------------------------------------------------------
+template <class T>
+struct Abs {
+  MT_HD real_t<T> operator()(T x) const {
+    if constexpr (is_complex_v<T>) {
+      return math::abs(x);
+    } else if constexpr (std::is_floating_point_v<T>) {
+      return ::fabs(x);
+    } else if constexpr (std::is_unsigned_v<T>) {
+      return x;
+    } else {
+      return x < T(0) ? minus(T(0), x) : x;
+    }
+  }
+};
+
+template <class T>
+struct Neg {
+  MT_HD T operator()(T x) const {
+    if constexpr (wraps_v<T>) {
+      return minus(T(0), x);
+    } else {
+      return -x;
+    }
+  }
+};
+
+MT_UNARY_FUNCTOR(Sign, static_cast<T>(static_cast<int>(T(0) < x) - static_cast<int>(x < T(0))))
+template <class T>
+struct Sgn {
+  MT_HD T operator()(T z) const {
+    const real_t<T> magnitude = math::abs(z);
+    return magnitude == real_t<T>(0) ? T(0) : T(z.re / magnitude, z.im / magnitude);
+  }
+};
+template <class T>
+struct Signbit {
+  MT_HD bool operator()(T x) const {
+    if constexpr (std::is_floating_point_v<T>) {
+      return ::copysign(T(1), x) < T(0);
+    } else {
+      return x < T(0);
+    }
+  }
+};
+
+template <class T>
+struct Angle {
+  MT_HD real_t<T> operator()(T x) const {
+    if constexpr (is_complex_v<T>) {
+      return math::arg(x);
+    } else {
+      return x != x ? x : (x < T(0) ? T(math::kPi) : T(0));
+    }
+  }
+};
+MT_UNARY_FUNCTOR(Conj, conj(x))
+
+MT_UNARY_FUNCTOR(Floor, ::floor(x))
+MT_UNARY_FUNCTOR(Ceil, -::floor(-x))
+MT_UNARY_FUNCTOR(Trunc, ::trunc(x))
+MT_UNARY_FUNCTOR(Round, ::nearbyint(x))
+MT_UNARY_FUNCTOR(Frac, x - ::trunc(x))
+
+template <class T>
+struct RoundDecimals {  // s[0]: 10^|decimals|, s[1]: whether decimals is negative
+  T power;
+  bool negative;
+  MT_HD explicit RoundDecimals(const PointwiseParams& p) : power(p.s[0].to<T>()), negative(p.s[1].to<bool>()) {}
+  MT_HD T operator()(T x) const { return negative ? ::nearbyint(x / power) * power : ::nearbyint(x * power) / power; }
+};
+
+template <class T>
+struct NanToNum {  // s[0..2]: replacements of NaN, infinity, minus infinity
+  real_t<T> nan, high, low;
+  MT_HD explicit NanToNum(const PointwiseParams& p)
+      : nan(p.s[0].to<real_t<T>>()), high(p.s[1].to<real_t<T>>()), low(p.s[2].to<real_t<T>>()) {}
+  MT_HD real_t<T> replace(real_t<T> x) const {
+    const real_t<T> infinity = std::numeric_limits<real_t<T>>::infinity();
+    return x != x ? nan : (x == infinity ? high : (x == -infinity ? low : x));
+  }
+  MT_HD T operator()(T x) const {
+    if constexpr (is_complex_v<T>) {
+      return {replace(x.re), replace(x.im)};
+    } else {
+      return replace(x);
+    }
+  }
+};
+
+template <class T>
+struct Frexp {
+  MT_HD Two<T, int32_t> operator()(T x) const {
+    int exponent = 0;
+    const T mantissa = static_cast<T>(::frexp(static_cast<double>(x), &exponent));
+    return {mantissa, x - x == T(0) ? exponent : 0};
+  }
+};
+
+MT_PREDICATE(IsPosInf, x == std::numeric_limits<T>::infinity())
+MT_PREDICATE(IsNegInf, x == -std::numeric_limits<T>::infinity())
+MT_PREDICATE(LogicalNot, x == T(0))
+template <class T>
+struct BitwiseNot {
+  MT_HD T operator()(T x) const {
+    if constexpr (std::is_same_v<T, bool>) {
+      return !x;
+    } else {
+      return static_cast<T>(~x);
+    }
+  }
+};
+
+// ---- Arithmetic ----------------------------------------------------------------------------------------------------
+template <class T>
+struct Add {  // a + alpha * b
+  T alpha;
+  MT_HD explicit Add(const PointwiseParams& p) : alpha(p.s[0].to<T>()) {}
+  MT_HD T operator()(T a, T b) const { return plus(a, times(alpha, b)); }
+};
+// alpha == 1, the usual case: no multiplication, which also keeps 0 * inf out of complex sums.
+MT_BINARY_FUNCTOR(PlainAdd, plus(a, b))
+MT_BINARY_FUNCTOR(PlainSub, minus(a, b))
+MT_BINARY_FUNCTOR(Mul, times(a, b))
+MT_BINARY_FUNCTOR(Div, a / b)
+
+// Division rounded towards zero. Integers: the caller has refused zero divisors; -1 is apart because INT_MIN / -1 traps.
+template <class T>
+struct DivTrunc {
+  static constexpr bool divides = true;
+  MT_HD T operator()(T a, T b) const {
+    if constexpr (std::is_floating_point_v<T>) {
+      return ::trunc(a / b);
+    } else if constexpr (std::is_signed_v<T>) {
+      return b == T(-1) ? minus(T(0), a) : static_cast<T>(a / b);
+    } else {
+      return static_cast<T>(a / b);
+    }
+  }
+};
+
+// Division rounded down. Floats: Python's definition, the exact quotient of a - fmod(a, b), made whole again where the
+// quotient has been rounded (CPython's float_floor_div).
+template <class T>
+struct DivFloor {
+  static constexpr bool divides = true;
+  MT_HD T operator()(T a, T b) const {
+    if constexpr (std::is_floating_point_v<T>) {
+      if (b == T(0)) return a / b;
+      const T mod = ::fmod(a, b);
+      T quotient = (a - mod) / b;
+      if (mod != T(0) && (b < T(0)) != (mod < T(0))) quotient -= T(1);
+      if (quotient == T(0)) return ::copysign(T(0), a / b);
+      T floored = ::floor(quotient);
+      if (quotient - floored > T(0.5)) floored += T(1);
+      return floored;
+    } else if constexpr (std::is_signed_v<T>) {
+      if (b == T(-1)) return minus(T(0), a);
+      const T quotient = static_cast<T>(a / b);
+      return (a % b != 0) && ((a < 0) != (b < 0)) ? static_cast<T>(quotient - 1) : quotient;
+    } else {
+      return static_cast<T>(a / b);
+    }
+  }
+};
+
+template <class T>
+struct Fmod {  // sign of the dividend
+  static constexpr bool divides = true;
+  MT_HD T operator()(T a, T b) const {
+    if constexpr (std::is_floating_point_v<T>) {
+      return ::fmod(a, b);
+    } else if constexpr (std::is_signed_v<T>) {
+      return b == T(-1) ? T(0) : static_cast<T>(a % b);
+    } else {
+      return static_cast<T>(a % b);
+    }
+  }
+};
+template <class T>
+struct Remainder {  // sign of the divisor
+  static constexpr bool divides = true;
+  MT_HD T operator()(T a, T b) const {
+    const T mod = Fmod<T>{}(a, b);
+    return mod != T(0) && ((b < T(0)) != (mod < T(0))) ? static_cast<T>(mod + b) : mod;
+  }
+};
+
+// Powers of integers by squaring; a negative exponent gives 1/a^n rounded towards zero.
+template <class T>
+MT_HD T integer_power(T a, T b) {
+  if constexpr (std::is_signed_v<T>) {
+    if (b < T(0)) return a == T(1) ? T(1) : (a == T(-1) ? (b % T(2) == T(0) ? T(1) : T(-1)) : T(0));
+  }
+  T result = T(1);
+  for (; b != T(0); b = static_cast<T>(b >> 1)) {
+    if (b & T(1)) result = times(result, a);
+    a = times(a, a);
+  }
+  return result;
+}
+template <class T>
+struct Pow {
+  MT_HD T operator()(T a, T b) const {
+    if constexpr (std::is_integral_v<T>) {
+      return integer_power(a, b);
+    } else {
+      return math::pow(a, b);
+    }
+  }
+};
+template <class T>
+struct PowScalar {
+  T exponent;
+  MT_HD explicit PowScalar(const PointwiseParams& p) : exponent(p.s[0].to<T>()) {}
+  MT_HD T operator()(T x) const { return Pow<T>{}(x, exponent); }
+};
+// Exponents that have a shorter form than pow.
+MT_UNARY_FUNCTOR(Square, times(x, x))
+MT_UNARY_FUNCTOR(Cube, times(times(x, x), x))
+MT_UNARY_FUNCTOR(InverseSquare, T(1) / (x * x))
+
+// ---- Extremes ------------------------------------------------------------------------------------------------------
+// NaN wins in maximum, minimum and the clamps; it loses in fmax and fmin.
+MT_BINARY_FUNCTOR(Maximum, a != a ? a : ((b > a) | (b != b) ? b : a))
+MT_BINARY_FUNCTOR(Minimum, a != a ? a : ((b < a) | (b != b) ? b : a))
+MT_BINARY_FUNCTOR(Fmax, a != a ? b : (b > a ? b : a))
+MT_BINARY_FUNCTOR(Fmin, a != a ? b : (b < a ? b : a))
+
+template <class T>
+struct Clamp {  // s[0], s[1]: bounds
+  T low, high;
+  MT_HD explicit Clamp(const PointwiseParams& p) : low(p.s[0].to<T>()), high(p.s[1].to<T>()) {}
+  MT_HD T operator()(T x) const {
+    const T raised = x < low ? low : x;
+    return raised > high ? high : raised;
+  }
+};
+template <class T>
+struct ClampMin {
+  T low;
+  MT_HD explicit ClampMin(const PointwiseParams& p) : low(p.s[0].to<T>()) {}
+  MT_HD T operator()(T x) const { return x < low ? low : x; }
+};
+template <class T>
+struct ClampMax {
+  T high;
+  MT_HD explicit ClampMax(const PointwiseParams& p) : high(p.s[0].to<T>()) {}
+  MT_HD T operator()(T x) const { return x > high ? high : x; }
+};
+template <class T>
+struct ClampTensor {
+  MT_HD T operator()(T x, T low, T high) const { return Minimum<T>{}(Maximum<T>{}(x, low), high); }
+};
+
+// ---- Comparison and logic ------------------------------------------------------------------------------------------
+MT_COMPARISON(Eq, a == b)
+MT_COMPARISON(Ne, a != b)
+MT_COMPARISON(Lt, a < b)
+MT_COMPARISON(Le, a <= b)
+MT_COMPARISON(Gt, a > b)
+MT_COMPARISON(Ge, a >= b)
+MT_COMPARISON(LogicalAnd, (a != T(0)) & (b != T(0)))
+MT_COMPARISON(LogicalOr, (a != T(0)) | (b != T(0)))
+MT_COMPARISON(LogicalXor, (a != T(0)) != (b != T(0)))
+
+MT_BINARY_FUNCTOR(BitwiseAnd, static_cast<T>(a & b))
+MT_BINARY_FUNCTOR(BitwiseOr, static_cast<T>(a | b))
+MT_BINARY_FUNCTOR(BitwiseXor, static_cast<T>(a ^ b))
+// Shifts by a negative count or by the width and more: 0, or all sign bits to the right.
+template <class T>
+struct LeftShift {
+  MT_HD T operator()(T a, T b) const {
+    constexpr T width = static_cast<T>(sizeof(T) * 8);
+    const bool outside = b < T(0) || b >= width;
+    const T count = outside ? T(0) : b;
+    return outside ? T(0) : static_cast<T>(static_cast<wrapping_t<T>>(a) << count);
+  }
+};
+template <class T>
+struct RightShift {
+  MT_HD T operator()(T a, T b) const {
+    constexpr T most = static_cast<T>(sizeof(T) * 8 - (std::is_signed_v<T> ? 1 : 0));
+    const bool outside = b < T(0) || b >= most;
+    if constexpr (std::is_signed_v<T>) {
+      return static_cast<T>(a >> (outside ? most : b));
+    } else {
+      return outside ? T(0) : static_cast<T>(a >> b);
+    }
+  }
+};
+
+// ---- Ternary -------------------------------------------------------------------------------------------------------
+template <class T>
+struct Addcmul {  // a + value * b * c
+  T value;
+  MT_HD explicit Addcmul(const PointwiseParams& p) : value(p.s[0].to<T>()) {}
+  MT_HD T operator()(T a, T b, T c) const { return plus(a, times(times(value, b), c)); }
+};
+template <class T>
+struct Addcdiv {  // a + value * b / c
+  T value;
+  MT_HD explicit Addcdiv(const PointwiseParams& p) : value(p.s[0].to<T>()) {}
+  MT_HD T operator()(T a, T b, T c) const { return a + value * b / c; }
+};
+template <class T>
+struct Where {
+  MT_HD T operator()(bool condition, T a, T b) const { return condition ? a : b; }
+};
+
+// From the nearer end, so that weight 1 gives exactly `end`.
+template <class T>
+MT_HD T lerp(T start, T end, T weight) {
+  bool small;
+  if constexpr (is_complex_v<T>) {
+    small = weight.re * weight.re + weight.im * weight.im < real_t<T>(0.25);
+  } else {
+    small = ::fabs(weight) < T(0.5);
+  }
+  const T difference = end - start;
+  return small ? start + weight * difference : end - difference * (T(1) - weight);
+}
+template <class T>
+struct LerpScalar {
+  T weight;
+  MT_HD explicit LerpScalar(const PointwiseParams& p) : weight(p.s[0].to<T>()) {}
+  MT_HD T operator()(T start, T end) const { return lerp(start, end, weight); }
+};
+template <class T>
+struct LerpTensor {
+  MT_HD T operator()(T start, T end, T weight) const { return lerp(start, end, weight); }
+};
 
 }  // namespace MINITORCH_ARCH
 }  // namespace minitorch::functors

@@ -1,0 +1,260 @@
+// Activation functions and their derivatives. In the binary and ternary ones the arguments come in the order of PyTorch's
+// TensorIterators, which is not the schema's everywhere; each says what they are.
+#pragma once
+#include "kernels/functors/pointwise.h"
+
+namespace minitorch::functors {
+inline namespace MINITORCH_ARCH {
+
+inline constexpr double kSqrtHalf = 0.70710678118654752440;
+inline constexpr double kInvSqrt2Pi = 0.39894228040143267794;
+inline constexpr double kSqrt2OverPi = 0.79788456080286535588;
+inline constexpr double kGeluCubic = 0.044715;  // D. Hendrycks, K. Gimpel, "Gaussian Error Linear Units", 2016
+
+// MT_PARAMS_1(Name, field): a functor's constructor from scalars.
+#define MT_PARAMS_1(Name, a) \
+  T a;                       \
+  MT_HD explicit Name(const PointwiseParams& p) : a(p.s[0].to<T>()) {}
+#define MT_PARAMS_2(Name, a, b) \
+  T a, b;                       \
+  MT_HD explicit Name(const PointwiseParams& p) : a(p.s[0].to<T>()), b(p.s[1].to<T>()) {}
+#define MT_PARAMS_3(Name, a, b, c) \
+  T a, b, c;                       \
+  MT_HD explicit Name(const PointwiseParams& p) : a(p.s[0].to<T>()), b(p.s[1].to<T>()), c(p.s[2].to<T>()) {}
+
+template <class T>
+struct Threshold {  // x, what to give above the threshold (x itself, or the gradient in the backward pass)
+  MT_PARAMS_2(Threshold, threshold, value)
+  MT_HD T operator()(T x, T other) const { return x <= threshold ? value : other; }
+};
+template <class T>
+struct HardtanhBackward {  // gradient, x
+  MT_PARAMS_2(HardtanhBackward, low, high)
+  MT_HD T operator()(T g, T x) const { return (x <= low) | (x >= high) ? T(0) : g; }
+};
+
+MT_UNARY_FUNCTOR(Gelu, x* T(0.5) * (T(1) + math::erf(x * T(kSqrtHalf))))
+template <class T>
+struct GeluBackward {  // gradient, x
+  MT_HD T operator()(T g, T x) const {
+    const T cdf = T(0.5) * (T(1) + math::erf(x * T(kSqrtHalf)));
+    const T pdf = T(kInvSqrt2Pi) * math::exp(x * x * T(-0.5));
+    return g * (cdf + x * pdf);
+  }
+};
+template <class T>
+struct GeluTanh {
+  MT_HD T operator()(T x) const {
+    const T inner = T(kSqrt2OverPi) * (x + T(kGeluCubic) * x * x * x);
+    return T(0.5) * x * (T(1) + math::tanh(inner));
+  }
+};
+template <class T>
+struct GeluTanhBackward {  // gradient, x
+  MT_HD T operator()(T g, T x) const {
+    const T square = x * x;
+    const T t = math::tanh(T(kSqrt2OverPi) * (x + T(kGeluCubic) * square * x));
+    const T slope = T(kSqrt2OverPi) * (T(1) + T(3 * kGeluCubic) * square);
+    return g * (T(0.5) * (T(1) + t) + T(0.5) * x * (T(1) - t * t) * slope);
+  }
+};
+
+template <class T>
+struct Silu {
+  MT_HD T operator()(T x) const { return x / (T(1) + math::exp(-x)); }
+};
+template <class T>
+struct SiluBackward {  // gradient, x
+  MT_HD T operator()(T g, T x) const {
+    const T s = T(1) / (T(1) + math::exp(-x));
+    return g * s * (T(1) + x * (T(1) - s));
+  }
+};
+
+// tanh(softplus(x)) = n / (n + 2) with n = e^x (e^x + 2).
+template <class T>
+MT_HD T tanh_softplus(T x) {
+  const T e = math::exp(x < T(20) ? x : T(20)), n = e * (e + T(2));
+  const T value = n / (n + T(2));
+  return x != x ? x : value;
+}
+MT_UNARY_FUNCTOR(Mish, x* tanh_softplus(x))
+template <class T>
+struct MishBackward {  // gradient, x
+  MT_HD T operator()(T g, T x) const {
+    const T t = tanh_softplus(x);
+    return g * (t + x * math::sigmoid(x) * (T(1) - t * t));
+  }
+};
+
+template <class T>
+struct Elu {  // s: coefficient below zero, above zero, of the input below zero
+  MT_PARAMS_3(Elu, below, above, inner)
+  MT_HD T operator()(T x) const {
+    const T negative = math::expm1(x * inner) * below;
+    return x < T(0) ? negative : x * above;
+  }
+};
+template <class T>
+struct EluBackward {  // gradient, x
+  MT_PARAMS_3(EluBackward, below, above, inner)
+  MT_HD T operator()(T g, T x) const {
+    const T negative = g * inner * below * math::exp(x * inner);
+    return x <= T(0) ? negative : g * above;
+  }
+};
+template <class T>
+struct EluBackwardFromResult {  // gradient, elu(x)
+  MT_PARAMS_3(EluBackwardFromResult, below, above, inner)
+  MT_HD T operator()(T g, T y) const { return y <= T(0) ? g * inner * (y + below) : g * above; }
+};
+
+template <class T>
+struct Softplus {
+  MT_PARAMS_2(Softplus, beta, threshold)
+  MT_HD T operator()(T x) const {
+    const T scaled = x * beta, value = math::log1p(math::exp(scaled)) / beta;
+    return scaled > threshold ? x : value;
+  }
+};
+template <class T>
+struct SoftplusBackward {  // gradient, x
+  MT_PARAMS_2(SoftplusBackward, beta, threshold)
+  MT_HD T operator()(T g, T x) const {
+    const T scaled = x * beta, z = math::exp(scaled), value = g * z / (z + T(1));
+    return scaled > threshold ? g : value;
+  }
+};
+
+template <class T>
+struct Hardshrink {
+  MT_PARAMS_1(Hardshrink, lambda)
+  MT_HD T operator()(T x) const { return (x >= -lambda) & (x <= lambda) ? T(0) : x; }
+};
+template <class T>
+struct Softshrink {  // inside the band x * 0, so that NaN stays NaN
+  MT_PARAMS_1(Softshrink, lambda)
+  MT_HD T operator()(T x) const { return x > lambda ? x - lambda : (x < -lambda ? x + lambda : x * T(0)); }
+};
+template <class T>
+struct ShrinkBackward {  // gradient, x
+  MT_PARAMS_1(ShrinkBackward, lambda)
+  MT_HD T operator()(T g, T x) const { return (x >= -lambda) & (x <= lambda) ? T(0) : g; }
+};
+
+// Clamp to [0, 6] that keeps NaN.
+template <class T>
+MT_HD T clamp6(T x) {
+  x = x < T(0) ? T(0) : x;
+  return x > T(6) ? T(6) : x;
+}
+MT_UNARY_FUNCTOR(Hardsigmoid, clamp6(x + T(3)) / T(6))
+MT_UNARY_FUNCTOR(Hardswish, x* clamp6(x + T(3)) / T(6))
+MT_BINARY_FUNCTOR(HardsigmoidBackward, (b > T(-3)) & (b < T(3)) ? a / T(6) : T(0))  // gradient, x
+template <class T>
+struct HardswishBackward {  // gradient, x
+  MT_HD T operator()(T g, T x) const {
+    const T middle = g * (x / T(3) + T(0.5));
+    return x <= T(-3) ? T(0) : (x < T(3) ? middle : g);
+  }
+};
+
+template <class T>
+struct LeakyRelu {
+  MT_PARAMS_1(LeakyRelu, slope)
+  MT_HD T operator()(T x) const { return x > T(0) ? x : x * slope; }
+};
+template <class T>
+struct LeakyReluBackward {  // x, gradient
+  MT_PARAMS_1(LeakyReluBackward, slope)
+  MT_HD T operator()(T x, T g) const { return x > T(0) ? g : g * slope; }
+};
+MT_BINARY_FUNCTOR(Prelu, a > T(0) ? a : b * a)  // x, weight
+template <class T>
+struct PreluBackward {  // x, weight, gradient; gives the gradients of x and weight
+  MT_HD Two<T> operator()(T x, T weight, T g) const {
+    const bool positive = x > T(0);
+    return {positive ? g : weight * g, positive ? T(0) : x * g};
+  }
+};
+
+template <class T>
+struct LogSigmoid {  // gives the result and the buffer exp(-|x|) that the backward pass takes
+  MT_HD Two<T> operator()(T x) const {
+    const T e = math::exp(-::fabs(x));
+    return {(x < T(0) ? x : (x != x ? x : T(0))) - math::log1p(e), e};
+  }
+};
+template <class T>
+struct LogSigmoidBackward {  // x, buffer, gradient
+  MT_HD T operator()(T x, T buffer, T g) const {
+    const bool negative = x < T(0);
+    const T most = negative ? T(1) : T(0), sign = negative ? T(1) : T(-1);
+    return (most - sign * (buffer / (T(1) + buffer))) * g;
+  }
+};
+
+MT_BINARY_FUNCTOR(Glu, a* math::sigmoid(b))  // value, gate
+template <class T>
+struct GluBackward {  // sigmoid(gate), value, gradient; gives the gradient of the gate
+  MT_HD T operator()(T s, T value, T g) const { return (T(1) - s) * s * value * g; }
+};
+template <class T>
+struct GluJvp {  // result, gate, tangent of the value, tangent of the gate
+  MT_HD T operator()(T result, T gate, T dvalue, T dgate) const {
+    const T s = math::sigmoid(gate);
+    return dvalue * s + result * (dgate - s * dgate);
+  }
+};
+
+template <class T>
+MT_HD T conj_of(T x) {
+  if constexpr (is_complex_v<T>) {
+    return conj(x);
+  } else {
+    return x;
+  }
+}
+MT_BINARY_FUNCTOR(SigmoidBackward, a* conj_of((T(1) - b) * b))  // gradient, result
+MT_BINARY_FUNCTOR(TanhBackward, a* conj_of(T(1) - b * b))       // gradient, result
+
+template <class T>
+struct Logit {  // s[0]: eps, below zero for none
+  MT_PARAMS_1(Logit, eps)
+  MT_HD T operator()(T x) const {
+    const T low = eps, high = T(1) - eps;
+    const T clamped = eps < T(0) ? x : (x < low ? low : (x > high ? high : x));
+    return math::log(clamped / (T(1) - clamped));
+  }
+};
+template <class T>
+struct LogitBackward {  // gradient, x
+  MT_PARAMS_1(LogitBackward, eps)
+  MT_HD T operator()(T g, T x) const {
+    const T low = eps < T(0) ? T(0) : eps, high = T(1) - low;
+    const T outside = eps < T(0) ? std::numeric_limits<T>::quiet_NaN() : T(0);
+    return (x < low) | (x > high) ? outside : g / (x * (T(1) - x));
+  }
+};
+
+// Elementwise parts of the losses: prediction, target.
+MT_BINARY_FUNCTOR(SquaredDifference, (a - b) * (a - b))
+template <class T>
+struct SmoothL1 {
+  MT_PARAMS_1(SmoothL1, beta)
+  MT_HD T operator()(T a, T b) const {
+    const T z = ::fabs(a - b), inside = T(0.5) * z * z / beta;
+    return z < beta ? inside : z - T(0.5) * beta;
+  }
+};
+template <class T>
+struct Huber {
+  MT_PARAMS_1(Huber, delta)
+  MT_HD T operator()(T a, T b) const {
+    const T z = ::fabs(a - b);
+    return z <= delta ? T(0.5) * z * z : delta * (z - T(0.5) * delta);
+  }
+};
+
+}  // namespace MINITORCH_ARCH
+}  // namespace minitorch::functors

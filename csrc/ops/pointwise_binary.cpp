@@ -1,0 +1,141 @@
+// Binary pointwise operators: PyTorch's metas and TensorIterator, our kernels.
+#include <ATen/NativeFunctions.h>
+#include <ATen/native/BinaryOps.h>
+#include <ATen/native/Pow.h>
+#include <ATen/native/TensorFactories.h>
+#include <ATen/ops/add_meta.h>
+
+#include "ops/pointwise.h"
+
+// X(name): structured with variants name, name_, name.out; stub and kernel have the same name.
+#define MT_BINARY(X)                                                                                    \
+  X(atan2) X(fmax) X(fmin) X(gcd) X(heaviside) X(hypot) X(igamma) X(igammac) X(lcm) X(logaddexp)        \
+  X(logaddexp2) X(maximum) X(minimum) X(nextafter)
+// X(name): variants name.Tensor, name_.Tensor, name.Tensor_out
+#define MT_TENSOR_BINARY(X) X(bitwise_and) X(bitwise_or) X(bitwise_xor) X(fmod) X(remainder)
+#define MT_COMPARISONS(X) X(eq) X(ne) X(lt) X(le) X(gt) X(ge)
+
+namespace minitorch {
+namespace {
+
+bool is(const at::Scalar& s, int value) { return !s.isSymbolic() && s.equal(value); }
+
+void add_stub(at::TensorIteratorBase& iter, const at::Scalar& alpha) {
+  if (is(alpha, 1)) return run_pointwise(PointwiseOp::plain_add, iter);
+  if (is(alpha, -1) && iter.common_dtype() != at::kBool) return run_pointwise(PointwiseOp::plain_sub, iter);
+  run_pointwise(PointwiseOp::add, iter, alpha);
+}
+
+// PyTorch generates add's impl per device, so it has no stub to register.
+struct Add : at::meta::structured_add_Tensor {
+  void impl(const at::Tensor&, const at::Tensor&, const at::Scalar& alpha, const at::Tensor&) {
+    add_stub(*this, alpha);
+  }
+};
+
+void pow_scalar_stub(at::TensorIteratorBase& iter, const at::Scalar& exponent) {
+  const bool floating = !at::isIntegralType(iter.common_dtype(), /*includeBool=*/true);
+  if (is(exponent, 2)) return run_pointwise(PointwiseOp::square, iter);
+  if (is(exponent, 3)) return run_pointwise(PointwiseOp::cube, iter);
+  if (floating && !exponent.isComplex()) {
+    const double e = exponent.toDouble();
+    if (e == 0.5) return run_pointwise(PointwiseOp::sqrt, iter);
+    if (e == -0.5) return run_pointwise(PointwiseOp::rsqrt, iter);
+    if (e == -1.0) return run_pointwise(PointwiseOp::reciprocal, iter);
+    if (e == -2.0 && !at::isComplexType(iter.common_dtype())) return run_pointwise(PointwiseOp::inverse_square, iter);
+  }
+  run_pointwise(PointwiseOp::pow_scalar, iter, exponent);
+}
+
+void ldexp_stub(at::TensorIteratorBase& iter) { run_in_output_dtype(PointwiseOp::ldexp, iter); }
+
+}  // namespace
+}  // namespace minitorch
+
+namespace at::native {
+#define MT_REGISTER(name) MT_STUB(name##_stub, name)
+MT_BINARY(MT_REGISTER)
+MT_TENSOR_BINARY(MT_REGISTER)
+MT_COMPARISONS(MT_REGISTER)
+MT_REGISTER(mul)
+MT_REGISTER(copysign)
+MT_REGISTER(div_trunc)
+MT_REGISTER(div_floor)
+MT_REGISTER(logical_and)
+MT_REGISTER(logical_or)
+MT_REGISTER(logical_xor)
+MT_REGISTER(xlogy)
+MT_REGISTER(xlog1py)
+MT_REGISTER(zeta)
+MT_REGISTER(complex)
+MT_REGISTER(polar)
+MT_REGISTER(mse)
+MT_REGISTER(smooth_l1)
+MT_REGISTER(huber)
+#undef MT_REGISTER
+MT_STUB(div_true_stub, div)
+MT_STUB(lshift_stub, bitwise_left_shift)
+MT_STUB(rshift_stub, bitwise_right_shift)
+MT_STUB(pow_tensor_tensor_stub, pow)
+REGISTER_PRIVATEUSE1_DISPATCH(add_stub, &minitorch::add_stub)
+REGISTER_PRIVATEUSE1_DISPATCH(pow_tensor_scalar_stub, &minitorch::pow_scalar_stub)
+REGISTER_PRIVATEUSE1_DISPATCH(ldexp_stub, &minitorch::ldexp_stub)
+}  // namespace at::native
+
+namespace minitorch {
+TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
+#define MT_REGISTER(name) structured<at::native::structured_##name##_out>(m, #name, #name "_", #name ".out");
+  MT_BINARY(MT_REGISTER)
+#undef MT_REGISTER
+#define MT_REGISTER(name) \
+  structured<at::native::structured_##name##_out>(m, #name ".Tensor", #name "_.Tensor", #name ".Tensor_out");
+  MT_TENSOR_BINARY(MT_REGISTER)
+  MT_REGISTER(bitwise_left_shift)
+  MT_REGISTER(bitwise_right_shift)
+#undef MT_REGISTER
+#define MT_REGISTER(name)                                                                                              \
+  structured<at::native::structured_##name##_Tensor_out>(m, #name ".Tensor", #name "_.Tensor", #name ".Tensor_out");   \
+  structured<at::native::structured_##name##_Scalar_out>(m, #name ".Scalar", #name "_.Scalar", #name ".Scalar_out");
+  MT_COMPARISONS(MT_REGISTER)
+#undef MT_REGISTER
+  structured<Add>(m, "add.Tensor", "add_.Tensor", "add.out");
+  structured<at::native::structured_sub_out>(m, "sub.Tensor", "sub_.Tensor", "sub.out");
+  structured<at::native::structured_mul_out>(m, "mul.Tensor", "mul_.Tensor", "mul.out");
+  structured<at::native::structured_div_out>(m, "div.Tensor", "div_.Tensor", "div.out");
+  structured<at::native::structured_div_out_mode>(m, "div.Tensor_mode", "div_.Tensor_mode", "div.out_mode");
+  structured<at::native::structured_copysign_out>(m, "copysign.Tensor", "copysign_.Tensor", "copysign.out");
+  structured<at::native::structured_xlogy_out>(m, "xlogy.Tensor", "xlogy_.Tensor", "xlogy.OutTensor");
+  structured<at::native::structured_special_xlog1py_out>(m, "special_xlog1py", nullptr, "special_xlog1py.out");
+  structured<at::native::structured_special_zeta_out>(m, "special_zeta", nullptr, "special_zeta.out");
+  structured<at::native::structured_pow_Tensor_Tensor_out>(m, "pow.Tensor_Tensor", "pow_.Tensor",
+                                                           "pow.Tensor_Tensor_out");
+  structured<at::native::structured_pow_Tensor_Scalar_out>(m, "pow.Tensor_Scalar", "pow_.Scalar",
+                                                           "pow.Tensor_Scalar_out");
+  structured<at::native::structured_pow_Scalar_out>(m, "pow.Scalar", nullptr, "pow.Scalar_out");
+
+  m.impl("rsub.Tensor", TORCH_FN((at::Tensor(*)(const at::Tensor&, const at::Tensor&, const at::Scalar&))(
+                            at::native::rsub)));
+  using TensorTensor = at::Tensor(const at::Tensor&, const at::Tensor&);
+  using InplaceTensor = at::Tensor&(at::Tensor&, const at::Tensor&);
+  using TensorScalar = at::Tensor(const at::Tensor&, const at::Scalar&);
+  using InplaceScalar = at::Tensor&(at::Tensor&, const at::Scalar&);
+  using ScalarTensor = at::Tensor(const at::Scalar&, const at::Tensor&);
+  m.impl("floor_divide", static_cast<TensorTensor*>(&at::native::floor_divide));
+  m.impl("floor_divide_.Tensor", static_cast<InplaceTensor*>(&at::native::floor_divide_));
+  m.impl("floor_divide.out", TORCH_FN(at::native::floor_divide_out));
+  m.impl("remainder.Scalar_Tensor", static_cast<ScalarTensor*>(&at::native::remainder));
+  m.impl("__lshift__.Tensor", static_cast<TensorTensor*>(&at::native::__lshift__));
+  m.impl("__lshift__.Scalar", static_cast<TensorScalar*>(&at::native::__lshift__));
+  m.impl("__ilshift__.Tensor", static_cast<InplaceTensor*>(&at::native::__ilshift__));
+  m.impl("__ilshift__.Scalar", static_cast<InplaceScalar*>(&at::native::__ilshift__));
+  m.impl("__rshift__.Tensor", static_cast<TensorTensor*>(&at::native::__rshift__));
+  m.impl("__rshift__.Scalar", static_cast<TensorScalar*>(&at::native::__rshift__));
+  m.impl("__irshift__.Tensor", static_cast<InplaceTensor*>(&at::native::__irshift__));
+  m.impl("__irshift__.Scalar", static_cast<InplaceScalar*>(&at::native::__irshift__));
+  m.impl("logical_and.out", TORCH_FN(at::native::logical_and_out));
+  m.impl("logical_or.out", TORCH_FN(at::native::logical_or_out));
+  m.impl("logical_xor.out", TORCH_FN(at::native::logical_xor_out));
+  m.impl("complex.out", TORCH_FN(at::native::complex_out));
+  m.impl("polar.out", TORCH_FN(at::native::polar_out));
+}
+}  // namespace minitorch

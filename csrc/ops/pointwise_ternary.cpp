@@ -1,0 +1,50 @@
+// Pointwise operators of three tensors, and those that bound or select: where, clamp, lerp, addcmul, addcdiv.
+#include <ATen/NativeFunctions.h>
+#include <ATen/native/Lerp.h>
+#include <ATen/native/PointwiseOps.h>
+#include <ATen/native/TensorCompare.h>
+
+#include "ops/pointwise.h"
+
+namespace minitorch {
+namespace {
+
+void where_stub(at::TensorIterator& iter) { run_in_output_dtype(PointwiseOp::where, iter); }
+
+void clamp_min_stub(at::TensorIteratorBase& iter, at::Scalar low) { run_pointwise(PointwiseOp::clamp_min, iter, low); }
+void clamp_max_stub(at::TensorIteratorBase& iter, at::Scalar high) { run_pointwise(PointwiseOp::clamp_max, iter, high); }
+
+}  // namespace
+}  // namespace minitorch
+
+namespace at::native {
+MT_STUB(addcmul_stub, addcmul)
+MT_STUB(addcdiv_stub, addcdiv)
+MT_STUB(lerp_kernel_scalar_weight, lerp_scalar)
+MT_STUB(lerp_kernel_tensor_weight, lerp_tensor)
+MT_STUB(clamp_stub, clamp_tensor)
+MT_STUB(clamp_scalar_stub, clamp)
+REGISTER_PRIVATEUSE1_DISPATCH(clamp_min_scalar_stub, &minitorch::clamp_min_stub)
+REGISTER_PRIVATEUSE1_DISPATCH(clamp_max_scalar_stub, &minitorch::clamp_max_stub)
+REGISTER_PRIVATEUSE1_DISPATCH(where_kernel, &minitorch::where_stub)
+}  // namespace at::native
+
+namespace minitorch {
+TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
+  structured<at::native::structured_addcmul_out>(m, "addcmul", "addcmul_", "addcmul.out");
+  structured<at::native::structured_addcdiv_out>(m, "addcdiv", "addcdiv_", "addcdiv.out");
+  structured<at::native::structured_lerp_Scalar>(m, "lerp.Scalar", "lerp_.Scalar", "lerp.Scalar_out");
+  structured<at::native::structured_lerp_Tensor>(m, "lerp.Tensor", "lerp_.Tensor", "lerp.Tensor_out");
+  structured<at::native::structured_clamp_out>(m, "clamp", "clamp_", "clamp.out");
+  structured<at::native::structured_clamp_Tensor_out>(m, "clamp.Tensor", "clamp_.Tensor", "clamp.Tensor_out");
+  structured<at::native::structured_clamp_min_out>(m, "clamp_min", "clamp_min_", "clamp_min.out");
+  structured<at::native::structured_clamp_min_Tensor_out>(m, "clamp_min.Tensor", "clamp_min_.Tensor",
+                                                          "clamp_min.Tensor_out");
+  structured<at::native::structured_clamp_max_out>(m, "clamp_max", "clamp_max_", "clamp_max.out");
+  structured<at::native::structured_clamp_max_Tensor_out>(m, "clamp_max.Tensor", "clamp_max_.Tensor",
+                                                          "clamp_max.Tensor_out");
+  m.impl("where.self", static_cast<at::Tensor (*)(const at::Tensor&, const at::Tensor&, const at::Tensor&)>(
+                           &at::native::where));
+  m.impl("where.self_out", TORCH_FN(at::native::where_self_out));
+}
+}  // namespace minitorch

@@ -1,0 +1,118 @@
+// Unary pointwise operators: PyTorch's metas and TensorIterator, our kernels.
+#include <ATen/NativeFunctions.h>
+#include <ATen/native/TensorCompare.h>
+#include <ATen/native/UnaryOps.h>
+
+#include <cmath>
+#include <limits>
+
+#include "ops/pointwise.h"
+
+// X(name): structured, stub and kernel have this one name.
+#define MT_UNARY(X)                                                                                              \
+  X(acos) X(acosh) X(asin) X(asinh) X(atan) X(atanh) X(bitwise_not) X(ceil) X(cos) X(cosh) X(digamma) X(erf)     \
+  X(erfc) X(erfinv) X(exp) X(exp2) X(expm1) X(floor) X(frac) X(i0) X(isneginf) X(isposinf) X(lgamma) X(log)      \
+  X(log10) X(log1p) X(log2) X(neg) X(reciprocal) X(round) X(rsqrt) X(sigmoid) X(sign) X(signbit) X(sin) X(sinc)  \
+  X(sinh) X(sqrt) X(tan) X(tanh) X(trunc)
+// X(name, kernel): the special_ ones.
+#define MT_SPECIAL_UNARY(X)                                                                                    \
+  X(special_entr, entr) X(special_erfcx, erfcx) X(special_i0e, i0e) X(special_i1, i1) X(special_i1e, i1e)      \
+  X(special_log_ndtr, log_ndtr) X(special_ndtri, ndtri)
+
+namespace minitorch {
+namespace {
+
+void sgn_stub(at::TensorIteratorBase& iter) {
+  run_pointwise(c10::isComplexType(iter.common_dtype()) ? PointwiseOp::sgn : PointwiseOp::sign, iter);
+}
+
+// Of a real tensor conj_physical is a copy.
+void conj_physical_stub(at::TensorIteratorBase& iter) {
+  if (c10::isComplexType(iter.common_dtype())) return run_pointwise(PointwiseOp::conj_physical, iter);
+  if (iter.numel() != 0) copy_kernel(view_of(iter));
+}
+
+void angle_stub(at::TensorIteratorBase& iter) { run_pointwise(PointwiseOp::angle, iter); }
+
+void round_decimals_stub(at::TensorIteratorBase& iter, int64_t decimals) {
+  run_pointwise(PointwiseOp::round_decimals, iter, std::pow(10.0, static_cast<double>(std::abs(decimals))),
+                int64_t{decimals < 0});
+}
+
+void polygamma_stub(at::TensorIteratorBase& iter, int64_t n) {
+  if (n == 0) return run_pointwise(PointwiseOp::digamma, iter);
+  if (n == 1) return run_pointwise(PointwiseOp::trigamma, iter);
+  run_pointwise(PointwiseOp::polygamma, iter, static_cast<double>(n));
+}
+
+// Infinities become the largest finite values of the dtype unless the caller says otherwise.
+void nan_to_num_stub(at::TensorIteratorBase& iter, std::optional<double> nan, std::optional<double> posinf,
+                     std::optional<double> neginf) {
+  double most = 0;
+  switch (c10::toRealValueType(iter.dtype())) {
+    case at::kHalf: most = std::numeric_limits<c10::Half>::max(); break;
+    case at::kBFloat16: most = std::numeric_limits<c10::BFloat16>::max(); break;
+    case at::kFloat: most = std::numeric_limits<float>::max(); break;
+    default: most = std::numeric_limits<double>::max();
+  }
+  run_pointwise(PointwiseOp::nan_to_num, iter, nan.value_or(0.0), posinf.value_or(most), neginf.value_or(-most));
+}
+
+void frexp_stub(at::TensorIteratorBase& iter) {
+  if (iter.numel() == 0) return;
+  PointwiseView v = view_of(iter);
+  v.compute = v.dtype[2];
+  pointwise_kernel(PointwiseOp::frexp, v, {});
+}
+
+}  // namespace
+}  // namespace minitorch
+
+namespace at::native {
+#define MT_REGISTER(name) MT_STUB(name##_stub, name)
+MT_UNARY(MT_REGISTER)
+#undef MT_REGISTER
+#define MT_REGISTER(name, kernel) MT_STUB(name##_stub, kernel)
+MT_SPECIAL_UNARY(MT_REGISTER)
+#undef MT_REGISTER
+MT_STUB(abs_stub, abs)
+MT_STUB(logical_not_stub, logical_not)
+MT_STUB(trigamma_stub, trigamma)
+MT_STUB(logit_stub, logit)
+REGISTER_PRIVATEUSE1_DISPATCH(angle_stub, &minitorch::angle_stub)
+REGISTER_PRIVATEUSE1_DISPATCH(sgn_stub, &minitorch::sgn_stub)
+REGISTER_PRIVATEUSE1_DISPATCH(conj_physical_stub, &minitorch::conj_physical_stub)
+REGISTER_PRIVATEUSE1_DISPATCH(round_decimals_stub, &minitorch::round_decimals_stub)
+REGISTER_PRIVATEUSE1_DISPATCH(polygamma_stub, &minitorch::polygamma_stub)
+REGISTER_PRIVATEUSE1_DISPATCH(nan_to_num_stub, &minitorch::nan_to_num_stub)
+REGISTER_PRIVATEUSE1_DISPATCH(frexp_stub, &minitorch::frexp_stub)
+}  // namespace at::native
+
+namespace minitorch {
+TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
+#define MT_REGISTER(name, ...) structured<at::native::structured_##name##_out>(m, #name, #name "_", #name ".out");
+  MT_UNARY(MT_REGISTER)
+  MT_REGISTER(sgn)
+#undef MT_REGISTER
+#define MT_REGISTER(name, kernel) \
+  structured<at::native::structured_##name##_out>(m, #name, nullptr, #name ".out");
+  MT_SPECIAL_UNARY(MT_REGISTER)
+#undef MT_REGISTER
+  structured<at::native::structured_round_decimals_out>(m, "round.decimals", "round_.decimals", "round.decimals_out");
+  structured<at::native::structured_polygamma_out>(m, "polygamma", nullptr, "polygamma.out");
+
+  // Their functional and in-place forms are PyTorch's composites.
+  m.impl("abs.out", TORCH_FN(at::native::abs_out));
+  m.impl("angle", TORCH_FN(at::native::angle));
+  m.impl("angle.out", TORCH_FN(at::native::angle_out));
+  m.impl("conj_physical.out", TORCH_FN(at::native::conj_physical_out));
+  m.impl("logical_not.out", TORCH_FN(at::native::logical_not_out));
+  m.impl("nan_to_num.out", TORCH_FN(at::native::nan_to_num_out));
+  m.impl("frexp.Tensor_out", TORCH_FN(at::native::frexp_out));
+  m.impl("isnan", TORCH_FN(at::native::isnan));
+  m.impl("logit", TORCH_FN(at::native::logit));
+  m.impl("logit_", TORCH_FN(at::native::logit_));
+  m.impl("logit.out", TORCH_FN(at::native::logit_out));
+  m.impl("mvlgamma.out", TORCH_FN(at::native::mvlgamma_out));
+}
+}  // namespace minitorch
