@@ -1,4 +1,4 @@
-// CUDA side of the unary table: the functors of the CPU, one element a thread. A strided reference version; it handles
+// CUDA side of the pointwise tables: the functors of the CPU, one element a thread. A strided reference version; it handles
 // every layout through an index computed per element.
 #include <cuda_runtime.h>
 
@@ -53,16 +53,16 @@ void launch(const PointwiseView& v, const PointwiseParams& params) {
     throw std::runtime_error(std::string("minitorch: launching a unary kernel failed: ") + cudaGetErrorString(error));
 }
 
-void unary(UnaryOp op, const PointwiseView& v, const PointwiseParams& params) {
-  if (v.dtype[0] != DType::F32 || v.dtype[1] != DType::F32) missing_kernel("unary", name_of(v.dtype[1]));
+void pointwise(PointwiseOp op, const PointwiseView& v, const PointwiseParams& params) {
+  if (v.dtype[0] != DType::F32 || v.dtype[1] != DType::F32) missing_kernel("pointwise", name_of(v.dtype[1]));
   switch (op) {
-    case UnaryOp::exp: return launch<functors::Exp<float>, float>(v, params);
-    case UnaryOp::neg: return launch<functors::Neg<float>, float>(v, params);
-    default: missing_kernel("unary", "float32");
+    case PointwiseOp::exp: return launch<functors::Exp<float>, float>(v, params);
+    case PointwiseOp::neg: return launch<functors::Neg<float>, float>(v, params);
+    default: missing_kernel("pointwise", "float32");
   }
 }
 
-MT_REGISTER_KERNEL(unary_kernel, &unary);
+MT_REGISTER_KERNEL(pointwise_kernel, &pointwise);
 
 }  // namespace
 }  // namespace MINITORCH_ARCH

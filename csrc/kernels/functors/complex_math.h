@@ -7,6 +7,10 @@
 namespace minitorch::math {
 inline namespace MINITORCH_ARCH {
 
+MT_HD float sqrt(float x) { return ::sqrtf(x); }
+MT_HD double sqrt(double x) { return ::sqrt(x); }
+
+#if !defined(__CUDACC__)  // nvcc knows neither the type nor the functions; no complex functor is instantiated there
 // GNU C's complex type is what the C library's functions take.
 #define MT_C_COMPLEX(T, name, z) \
   __complex__ T name;            \
@@ -31,9 +35,6 @@ MT_COMPLEX_UNARY(MT_DEFINE)
 #undef MT_DEFINE
 #undef MT_COMPLEX_UNARY
 
-MT_HD float sqrt(float x) { return ::sqrtf(x); }
-MT_HD double sqrt(double x) { return ::sqrt(x); }
-
 MT_HD Complex<float> pow(Complex<float> x, Complex<float> y) {
   MT_C_COMPLEX(float, a, x);
   MT_C_COMPLEX(float, b, y);
@@ -47,6 +48,7 @@ MT_HD Complex<double> pow(Complex<double> x, Complex<double> y) {
   return {__real__ r, __imag__ r};
 }
 #undef MT_C_COMPLEX
+#endif
 
 template <class T>
 MT_HD Complex<T> scale(Complex<T> z, T factor) {
