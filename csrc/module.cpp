@@ -1,7 +1,6 @@
 // The extension module minitorch_backend._C.
 #include <ATen/Parallel.h>
 
-#include "bridge/generator.h"
 #include "kernels/kernel.h"
 #include "kernels/parallel.h"
 #include "python/bindings.h"
@@ -18,14 +17,8 @@ PYBIND11_MODULE(_C, m) {
   m.def("device_count", [] { return backend().device_count(); });
   m.def("current_device", [] { return backend().current_device(); });
   m.def("set_device", [](int device) { backend().set_device(device); });
-  m.def("manual_seed", [](uint64_t seed) {
-    for (int d = 0; d < backend().device_count(); d++) {
-      auto generator = default_generator(static_cast<c10::DeviceIndex>(d));
-      const std::lock_guard lock(generator.mutex());
-      generator.set_current_seed(seed);
-    }
-  });
   bind_fallback(m);
+  bind_generator(m);
 }
 
 }  // namespace minitorch

@@ -2,9 +2,10 @@
 
 import torch
 
-from minitorch_backend import _C
+from minitorch_backend import _C, random
+from minitorch_backend.random import *  # noqa: F403
 
-__all__ = ["current_device", "device_count", "fallbacks", "is_available", "set_device"]
+__all__ = ["current_device", "device_count", "fallbacks", "is_available", "set_device", *random.__all__]
 
 
 def is_available() -> bool:
@@ -30,11 +31,6 @@ def current_device() -> int:
 def set_device(device: "int | str | torch.device") -> None:
     """Make ``device`` the calling thread's current device."""
     _C.set_device(device if isinstance(device, int) else torch.device(device).index or 0)
-
-
-def manual_seed_all(seed: int) -> None:
-    """Seed the generators of all devices."""
-    _C.manual_seed(seed)
 
 
 def fallbacks(clear: bool = False) -> "list[_C.FallbackRecord]":

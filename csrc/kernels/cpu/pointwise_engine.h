@@ -19,41 +19,45 @@ inline namespace MINITORCH_ARCH {
 
 inline constexpr int64_t kBlock = 512;  // elements; 4 operands of 8 bytes take 16 KiB of L1
 
-// Calls f(ptrs, n) for each piece of a row (dimension 0) of the view, in parallel.
+// Calls f(ptrs, n) for each piece of a row (dimension 0) among the elements [begin, end) of the view, in order.
+template <class F>
+inline void for_each_row_in(const PointwiseView& v, int64_t begin, int64_t end, const F& f) {
+  const int operands = v.num_operands;
+  int64_t index[kMaxDims];
+  char* ptrs[kMaxOperands];
+  for (int k = 0; k < operands; k++) ptrs[k] = v.data[k];
+  int64_t rest = begin;
+  for (int d = 0; d < v.ndim; d++) {
+    index[d] = rest % v.sizes[d];
+    rest /= v.sizes[d];
+    for (int k = 0; k < operands; k++) ptrs[k] += index[d] * v.strides[k][d];
+  }
+  const int64_t row = v.ndim > 0 ? v.sizes[0] : 1;
+  for (int64_t i = begin; i < end;) {
+    const int64_t n = std::min(v.ndim > 0 ? row - index[0] : int64_t{1}, end - i);
+    f(static_cast<char* const*>(ptrs), n);
+    i += n;
+    if (i == end) break;
+    // The piece ended at the end of its row: back to the row's start, then carry into the outer dimensions.
+    for (int k = 0; k < operands; k++) ptrs[k] -= index[0] * v.strides[k][0];
+    index[0] = 0;
+    for (int d = 1; d < v.ndim; d++) {
+      for (int k = 0; k < operands; k++) ptrs[k] += v.strides[k][d];
+      if (++index[d] < v.sizes[d]) break;
+      for (int k = 0; k < operands; k++) ptrs[k] -= v.sizes[d] * v.strides[k][d];
+      index[d] = 0;
+    }
+  }
+}
+
+// The same for all elements, in parallel.
 template <class F>
 inline void for_each_row(const PointwiseView& v, const F& f) {
   if (v.ndim <= 1 && v.numel <= kGrainSize) {
     if (v.numel > 0) f(static_cast<char* const*>(v.data), v.numel);
     return;
   }
-  const int operands = v.num_operands;
-  parallel_for(v.numel, kGrainSize, [&](int64_t begin, int64_t end) {
-    int64_t index[kMaxDims];
-    char* ptrs[kMaxOperands];
-    for (int k = 0; k < operands; k++) ptrs[k] = v.data[k];
-    int64_t rest = begin;
-    for (int d = 0; d < v.ndim; d++) {
-      index[d] = rest % v.sizes[d];
-      rest /= v.sizes[d];
-      for (int k = 0; k < operands; k++) ptrs[k] += index[d] * v.strides[k][d];
-    }
-    const int64_t row = v.ndim > 0 ? v.sizes[0] : 1;
-    for (int64_t i = begin; i < end;) {
-      const int64_t n = std::min(v.ndim > 0 ? row - index[0] : int64_t{1}, end - i);
-      f(static_cast<char* const*>(ptrs), n);
-      i += n;
-      if (i == end) break;
-      // The piece ended at the end of its row: back to the row's start, then carry into the outer dimensions.
-      for (int k = 0; k < operands; k++) ptrs[k] -= index[0] * v.strides[k][0];
-      index[0] = 0;
-      for (int d = 1; d < v.ndim; d++) {
-        for (int k = 0; k < operands; k++) ptrs[k] += v.strides[k][d];
-        if (++index[d] < v.sizes[d]) break;
-        for (int k = 0; k < operands; k++) ptrs[k] -= v.sizes[d] * v.strides[k][d];
-        index[d] = 0;
-      }
-    }
-  });
+  parallel_for(v.numel, kGrainSize, [&](int64_t begin, int64_t end) { for_each_row_in(v, begin, end, f); });
 }
 
 // One operator in one compute type: the loop over a contiguous block, and the types it takes its operands in.

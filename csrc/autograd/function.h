@@ -1,0 +1,34 @@
+// What our differentiable Functions share. Each stands in for a composite aten operator (linear, dropout, ...): its entry is
+// registered at AutogradPrivateUse1 and calls operators of the namespace minitorch, which have Meta kernels and are
+// themselves in the dispatcher, so torch.compile sees and traces them.
+//
+// A C++ Function cannot run inside functorch's transforms (vmap, grad, jvp) and knows nothing of forward-mode tangents; there
+// the entry steps aside and calls PyTorch's composite, which is differentiated operator by operator.
+#pragma once
+#include <ATen/ATen.h>
+#include <ATen/FuncTorchTLS.h>
+#include <ATen/core/LegacyTypeDispatch.h>
+#include <ATen/core/dispatch/Dispatcher.h>
+#include <torch/csrc/autograd/custom_function.h>
+#include <torch/library.h>
+
+namespace minitorch {
+
+// True inside a functorch transform.
+bool in_transform();
+
+// True if a tensor carries a forward-mode tangent.
+inline bool has_tangent(const at::Tensor& t) { return t.defined() && t._fw_grad(/*level=*/0).defined(); }
+
+template <class... T>
+bool steps_aside(const T&... tensors) {
+  return in_transform() || (has_tangent(tensors) || ...);
+}
+
+// A handle to the dispatcher operator minitorch::name.
+template <class Signature>
+c10::TypedOperatorHandle<Signature> find_operator(const char* name) {
+  return c10::Dispatcher::singleton().findSchemaOrThrow(name, "").typed<Signature>();
+}
+
+}  // namespace minitorch
