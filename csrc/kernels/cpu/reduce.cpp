@@ -115,20 +115,26 @@ class Driver {
     Scratch<char> partials(segments > 1 ? groups * segments * unit_bytes : 0);
     const int64_t cost = std::max<int64_t>(width * (extent / segments), 1);
     parallel_for(groups * segments, std::max<int64_t>(kGrainSize / cost, 1), [&](int64_t begin, int64_t end) {
-      Scratch<char> acc(unit_bytes), results(2 * 16 * width), staging(staging_bytes(width));
-      Scratch<char> levels(columns_ && r_.cascade ? kMaxLevels * unit_bytes : 0);
+      // One block for the accumulators, the results, the conversion buffer and the levels of the pairwise merge.
+      const int64_t acc_bytes = (unit_bytes + 63) / 64 * 64, result_bytes = 2 * 16 * width + 32;
+      const int64_t convert_bytes = (staging_bytes(width) + 63) / 64 * 64;
+      const bool merges = columns_ && r_.cascade && extent > kLeafRows;
+      const Scratch<char, 4096> memory(acc_bytes + result_bytes + convert_bytes + (merges ? kMaxLevels * unit_bytes : 0));
+      char* const results = memory.get() + acc_bytes;
+      char* const staging = results + result_bytes;
+      char* const levels = staging + convert_bytes;
       for (int64_t u = begin; u < end; u++) {
         const int64_t group = u / segments, segment = u % segments;
         const Tile tile = locate(group, tiles, width);
-        char* target = segments > 1 ? partials.get() + u * unit_bytes : acc.get();
+        char* target = segments > 1 ? partials.get() + u * unit_bytes : memory.get();
         r_.init(target, tile.width);
         const int64_t from = extent * segment / segments, to = extent * (segment + 1) / segments;
         if (columns_)
-          fold_columns(target, tile, from, to, staging.get(), levels.get());
+          fold_columns(target, tile, from, to, staging, levels);
         else
           for (int64_t j = 0; j < tile.width; j++)
-            fold_row(target, j, tile.width, tile.in + j * kept_.in[0], from, to, staging.get());
-        if (segments == 1) store(tile, target, results.get());
+            fold_row(target, j, tile.width, tile.in + j * kept_.in[0], from, to, staging);
+        if (segments == 1) store(tile, target, results);
       }
     });
     if (segments == 1) return;
@@ -178,8 +184,9 @@ class Driver {
 
   // Folds elements [begin, begin + count) of a slice into accumulator i of n.
   void feed_row(void* acc, int64_t i, int64_t n, const char* in, int64_t begin, int64_t count, char* staging) const {
-    Runs runs(reduced_, begin);
     const int64_t stride = reduced_.in[0];
+    if (direct_ && reduced_.ndim == 1) return r_.row(acc, i, n, in + begin * stride, count, begin, p_);
+    Runs runs(reduced_, begin);
     for (int64_t done = 0; done < count;) {
       int64_t run = std::min(runs.left(), count - done);
       if (direct_ && (run >= kShortRun || run == count)) {

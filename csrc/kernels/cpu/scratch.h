@@ -10,15 +10,21 @@
 namespace minitorch {
 inline namespace MINITORCH_ARCH {
 
-// n uninitialised elements of T, 64-byte aligned.
-template <class T>
+// n uninitialised elements of T, 64-byte aligned; up to Inline bytes lie in the object itself.
+template <class T, size_t Inline = 0>
 class Scratch {
  public:
-  explicit Scratch(int64_t n)
-      : data_(static_cast<T*>(std::aligned_alloc(64, (static_cast<size_t>(n) * sizeof(T) + 127) / 64 * 64))) {
-    if (data_ == nullptr) throw std::bad_alloc();
+  explicit Scratch(int64_t n) {
+    const size_t bytes = static_cast<size_t>(n) * sizeof(T);
+    if (bytes <= Inline) {
+      data_ = reinterpret_cast<T*>(inline_);
+    } else {
+      heap_ = std::aligned_alloc(64, (bytes + 127) / 64 * 64);
+      if (heap_ == nullptr) throw std::bad_alloc();
+      data_ = static_cast<T*>(heap_);
+    }
   }
-  ~Scratch() { std::free(data_); }
+  ~Scratch() { std::free(heap_); }
   Scratch(const Scratch&) = delete;
   Scratch& operator=(const Scratch&) = delete;
 
@@ -26,6 +32,8 @@ class Scratch {
   T& operator[](int64_t i) const { return data_[i]; }
 
  private:
+  alignas(64) unsigned char inline_[Inline == 0 ? 1 : Inline];
+  void* heap_ = nullptr;
   T* data_;
 };
 

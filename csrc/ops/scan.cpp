@@ -1,0 +1,57 @@
+// cumsum, cumprod, logcumsumexp, cummax and cummin: PyTorch's checks, our kernels.
+#include <ATen/WrapDimUtils.h>
+#include <ATen/native/ReduceOps.h>
+#include <ATen/ops/_logcumsumexp_native.h>
+#include <ATen/ops/cumprod_native.h>
+#include <ATen/ops/cumsum_native.h>
+
+#include "bridge/structured.h"
+#include "kernels/scan.h"
+
+namespace minitorch {
+namespace {
+
+template <ScanOp op>
+void scan_stub(const at::Tensor& result, const at::Tensor& self, int64_t dim) {
+  scan_kernel(op, view_of(result), view_of(self), static_cast<int>(dim));
+}
+
+// PyTorch's own logcumsumexp is bound to the CPU dispatch key, but not to the CPU.
+at::Tensor& logcumsumexp_out(const at::Tensor& self, int64_t dim, at::Tensor& out) {
+  check_same_device({&self, &out});
+  return at::native::_logcumsumexp_out_cpu(self, at::maybe_wrap_dim(dim, self.dim()), out);
+}
+at::Tensor logcumsumexp(const at::Tensor& self, int64_t dim) {
+  at::Tensor out = at::empty_like(self, at::MemoryFormat::Contiguous);
+  return logcumsumexp_out(self, dim, out);
+}
+void logcumsumexp_stub(at::Tensor& result, const at::Tensor& self, int64_t dim) {
+  scan_stub<ScanOp::logsumexp>(result, self, dim);
+}
+
+// cummax and cummin have checked their arguments and made the outputs before they call this.
+template <bool max>
+void extremum_helper(const at::Tensor& self, at::Tensor& values, at::Tensor& indices, int64_t dim) {
+  scan_extremum_kernel(max, view_of(values), view_of(indices), view_of(self),
+                       static_cast<int>(at::maybe_wrap_dim(dim, self.dim())));
+}
+
+}  // namespace
+}  // namespace minitorch
+
+namespace at::native {
+REGISTER_PRIVATEUSE1_DISPATCH(cumsum_stub, &minitorch::scan_stub<minitorch::ScanOp::sum>)
+REGISTER_PRIVATEUSE1_DISPATCH(cumprod_stub, &minitorch::scan_stub<minitorch::ScanOp::prod>)
+REGISTER_PRIVATEUSE1_DISPATCH(logcumsumexp_stub, &minitorch::logcumsumexp_stub)
+}  // namespace at::native
+
+namespace minitorch {
+TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
+  structured<at::native::structured_cumsum_out>(m, "cumsum", "cumsum_", "cumsum.out");
+  structured<at::native::structured_cumprod_out>(m, "cumprod", "cumprod_", "cumprod.out");
+  m.impl("_logcumsumexp", TORCH_FN(logcumsumexp));
+  m.impl("_logcumsumexp.out", TORCH_FN(logcumsumexp_out));
+  m.impl("_cummax_helper", TORCH_FN(extremum_helper<true>));
+  m.impl("_cummin_helper", TORCH_FN(extremum_helper<false>));
+}
+}  // namespace minitorch
