@@ -4,6 +4,7 @@
 #include <cstring>
 #include <limits>
 
+#include "kernels/cpu/element_size.h"
 #include "kernels/cpu/index_walk.h"
 
 namespace minitorch {
@@ -95,13 +96,7 @@ void read(const IndexArgs& a) {
 void index_read(const IndexArgs& a) {
   if (a.numel == 0) return;
   validate_indices(a);
-  switch (size_of(a.dtype)) {
-    case 1: return read<uint8_t>(a);
-    case 2: return read<uint16_t>(a);
-    case 4: return read<uint32_t>(a);
-    case 8: return read<uint64_t>(a);
-    case 16: return read<Bits128>(a);
-  }
+  with_element_size(static_cast<int64_t>(size_of(a.dtype)), [&](auto tag) { read<typename decltype(tag)::type>(a); });
 }
 
 MT_REGISTER_KERNEL(index_read_kernel, &index_read);

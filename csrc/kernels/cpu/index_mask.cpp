@@ -4,6 +4,7 @@
 #include <cstring>
 
 #include "kernels/cpu/cast.h"
+#include "kernels/cpu/element_size.h"
 #include "kernels/cpu/index_walk.h"
 #include "kernels/cpu/pointwise_engine.h"
 
@@ -177,21 +178,9 @@ void scatter_typed(const IndexArgs& a, DType mask_dtype, const NonzeroPlan& plan
   });
 }
 
-// Calls f(Tag<T>) with the type that moves elements of the dtype's size.
-template <class F>
-void by_size(DType dtype, const F& f) {
-  switch (size_of(dtype)) {
-    case 1: return f(Tag<uint8_t>{});
-    case 2: return f(Tag<uint16_t>{});
-    case 4: return f(Tag<uint32_t>{});
-    case 8: return f(Tag<uint64_t>{});
-    case 16: return f(Tag<Bits128>{});
-  }
-}
-
 void masked_select(const TensorView& input, const TensorView& mask, const NonzeroPlan& plan, const TensorView& out) {
   if (mask.numel == 0) return;
-  by_size(input.dtype, [&](auto tag) {
+  with_element_size(static_cast<int64_t>(size_of(input.dtype)), [&](auto tag) {
     select_typed<typename decltype(tag)::type>(row_major(input, mask), mask.dtype, plan, out);
   });
 }
@@ -199,7 +188,7 @@ void masked_select(const TensorView& input, const TensorView& mask, const Nonzer
 void masked_scatter(const TensorView& self, const TensorView& mask, const NonzeroPlan& plan,
                     const TensorView& source) {
   if (mask.numel == 0) return;
-  by_size(self.dtype, [&](auto tag) {
+  with_element_size(static_cast<int64_t>(size_of(self.dtype)), [&](auto tag) {
     scatter_typed<typename decltype(tag)::type>(row_major(self, mask), mask.dtype, plan, source);
   });
 }
@@ -232,7 +221,7 @@ void masked_fill(const PointwiseView& v, const Scalar& value) {
                               [&](auto tag) {
                                 using T = typename decltype(tag)::type;
                                 const T x = value.to<T>();
-                                by_size(v.dtype[0], [&](auto bits) {
+                                with_element_size(static_cast<int64_t>(sizeof(T)), [&](auto bits) {
                                   using Bits = typename decltype(bits)::type;
                                   if constexpr (sizeof(Bits) == sizeof(T)) fill_as<Bits>(v, x);
                                 });

@@ -12,11 +12,6 @@ inline namespace MINITORCH_ARCH {
 inline constexpr int64_t kIndexBlock = 512;    // offsets computed at a time: 4 KiB
 inline constexpr int64_t kIndexGrain = 8192;   // elements worth a thread: each one is a random access
 
-// The element type of code that only moves 16-byte elements.
-struct Bits128 {
-  uint64_t low, high;
-};
-
 // A piece of a row (dimension 0).
 struct IndexRow {
   char* values;

@@ -8,6 +8,7 @@
 #include <limits>
 #include <memory>
 
+#include "kernels/cpu/element_size.h"
 #include "kernels/cpu/index_walk.h"
 
 namespace minitorch {
@@ -122,13 +123,9 @@ Writer writer() {
 }
 
 Writer assigner(DType dtype) {
-  switch (size_of(dtype)) {
-    case 1: return writer<Assign, uint8_t>();
-    case 2: return writer<Assign, uint16_t>();
-    case 4: return writer<Assign, uint32_t>();
-    case 8: return writer<Assign, uint64_t>();
-    default: return writer<Assign, Bits128>();
-  }
+  Writer found;
+  with_element_size(static_cast<int64_t>(size_of(dtype)), [&](auto tag) { found = writer<Assign, typename decltype(tag)::type>(); });
+  return found;
 }
 
 using RealTypes = Types<float, double, Half, BFloat16, uint8_t, int8_t, int16_t, int32_t, int64_t, bool>;

@@ -1,0 +1,94 @@
+// Operators that rearrange elements: concatenation, triangles, padding by reflection and replication, im2col.
+#pragma once
+#include <cstdint>
+
+#include "kernels/kernel.h"
+#include "kernels/view.h"
+
+namespace minitorch {
+
+// One input of a concatenation as a matrix: `rows` rows (CatArgs) of row_bytes contiguous bytes.
+struct CatInput {
+  const char* data;
+  int64_t row_bytes;
+  int64_t row_stride;  // bytes
+};
+// Each row of `out` is the rows of the inputs side by side.
+struct CatArgs {
+  const CatInput* inputs;
+  int64_t count;
+  int64_t rows;
+  int64_t element_size;
+  char* out;
+  int64_t out_row_stride;  // bytes
+};
+extern Kernel<void(const CatArgs&)> cat_kernel;
+
+// out = the triangle of every matrix (the last two dimensions) of `in` on and above (or below) diagonal k, zero elsewhere. The
+// two may be the same memory.
+struct TriangleArgs {
+  TensorView in;
+  TensorView out;
+  int64_t k;
+  bool upper;
+};
+extern Kernel<void(const TriangleArgs&)> triangle_kernel;
+
+// The rows and columns (two rows of the contiguous int64 `out`, `count` long) of that triangle of a rows x columns matrix.
+struct TriangleIndexArgs {
+  char* out;
+  int64_t count;
+  int64_t rows;
+  int64_t columns;
+  int64_t k;
+  bool upper;
+};
+extern Kernel<void(const TriangleIndexArgs&)> triangle_indices_kernel;
+
+// out[ends[i] - repeats[i], ends[i]) = i, where `ends` is the inclusive sum of `repeats`. `dtype` (int32 or int64) is that of
+// repeats and out.
+struct RepeatArgs {
+  const void* repeats;
+  const int64_t* ends;
+  void* out;
+  int64_t count;
+  DType dtype;
+};
+extern Kernel<void(const RepeatArgs&)> repeat_interleave_kernel;
+
+// Padding of [N, C, D, H, W]; fewer spatial dimensions have sizes of 1. Strides are in elements.
+struct PadArgs {
+  bool reflect;  // about the edge element; otherwise the edge element is repeated
+  DType dtype;
+  char* in;
+  char* out;
+  int64_t in_sizes[5];
+  int64_t in_strides[5];
+  int64_t out_sizes[5];
+  int64_t out_strides[5];
+  int64_t before[3];  // padding before D, H and W; negative crops
+};
+extern Kernel<void(const PadArgs&)> pad_kernel;
+// The gradient: `out` holds the gradient of the output, all of `in` is written.
+extern Kernel<void(const PadArgs&)> pad_backward_kernel;
+
+// Images [batch, channels, height, width] and the patches under a sliding window, as columns
+// [batch, channels * kernel[0] * kernel[1], windows[0] * windows[1]]. Both contiguous.
+struct ColumnArgs {
+  DType dtype;
+  char* image;
+  char* columns;
+  int64_t batch;
+  int64_t channels;
+  int64_t size[2];
+  int64_t kernel[2];
+  int64_t dilation[2];
+  int64_t padding[2];
+  int64_t stride[2];
+  int64_t windows[2];
+};
+extern Kernel<void(const ColumnArgs&)> im2col_kernel;
+// The image becomes the sum of the columns that cover each pixel.
+extern Kernel<void(const ColumnArgs&)> col2im_kernel;
+
+}  // namespace minitorch
