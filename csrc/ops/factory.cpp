@@ -1,0 +1,126 @@
+// Sequences and identity matrices. PyTorch's arange and linspace check and size the result and call a stub; range, logspace
+// and eye repeat native's checks here.
+#include <ATen/native/RangeFactories.h>
+#include <ATen/native/RangeUtils.h>
+#include <ATen/native/Resize.h>
+#include <ATen/ops/arange_native.h>
+#include <ATen/ops/linspace_native.h>
+#include <torch/library.h>
+
+#include "bridge/tensor.h"
+#include "kernels/factory.h"
+
+namespace minitorch {
+namespace {
+
+using at::Tensor;
+
+SequenceArgs sequence(const Tensor& out) {
+  SequenceArgs args;
+  args.out = static_cast<char*>(out.data_ptr());
+  args.dtype = to_dtype(out.scalar_type());
+  args.count = out.numel();
+  return args;
+}
+
+// The operand of a nullary iterator whose single dimension PyTorch has made contiguous.
+SequenceArgs sequence(const at::TensorIterator& iter) {
+  SequenceArgs args;
+  args.out = static_cast<char*>(iter.data_ptr(0));
+  args.dtype = to_dtype(iter.dtype(0));
+  args.count = iter.numel();
+  return args;
+}
+
+void arange_stub(at::TensorIterator& iter, const at::Scalar& start, const at::Scalar& /*steps*/, const at::Scalar& step) {
+  SequenceArgs args = sequence(iter);
+  args.first = to_scalar(start);
+  args.step = to_scalar(step);
+  arange_kernel(args);
+}
+
+void linspace_stub(at::TensorIterator& iter, const at::Scalar& start, const at::Scalar& end, int64_t /*steps*/) {
+  SequenceArgs args = sequence(iter);
+  args.first = to_scalar(start);
+  args.last = to_scalar(end);
+  linspace_kernel(args);
+}
+
+// Runs f on `out`, or on a contiguous stand-in that is copied back.
+template <class F>
+Tensor& fill_contiguous(Tensor& out, const F& f) {
+  if (out.is_contiguous()) {
+    f(out);
+  } else {
+    const Tensor stand_in = at::empty(out.sizes(), out.options());
+    f(stand_in);
+    out.copy_(stand_in);
+  }
+  return out;
+}
+
+Tensor& range_out(const at::Scalar& start, const at::Scalar& end, const at::Scalar& step, Tensor& out) {
+  at::native::arange_check_bounds(start, end, step);
+  int64_t size = 0;
+  AT_DISPATCH_ALL_TYPES_AND2(at::kHalf, at::kBFloat16, out.scalar_type(), "range_cpu", [&] {
+    using Position = at::acc_type<scalar_t, false>;
+    const auto first = start.to<Position>(), last = end.to<Position>(), by = step.to<Position>();
+    size = static_cast<int64_t>((last - first) / by + 1);
+  });
+  if (out.numel() != size) out.resize_({size});
+  return fill_contiguous(out, [&](const Tensor& target) {
+    SequenceArgs args = sequence(target);
+    args.first = to_scalar(start);
+    args.step = to_scalar(step);
+    arange_kernel(args);
+  });
+}
+
+Tensor& logspace_out(const at::Scalar& start, const at::Scalar& end, int64_t steps, double base, Tensor& out) {
+  TORCH_CHECK(steps >= 0, "number of steps must be non-negative");
+  if (out.numel() != steps) out.resize_({steps});
+  if (steps == 0) return out;
+  if (steps == 1) {
+    if (at::isComplexType(out.scalar_type())) return out.fill_(std::pow(base, start.to<c10::complex<double>>()));
+    return out.fill_(std::pow(base, start.to<double>()));
+  }
+  return fill_contiguous(out, [&](const Tensor& target) {
+    SequenceArgs args = sequence(target);
+    args.first = to_scalar(start);
+    args.last = to_scalar(end);
+    args.base = base;
+    logspace_kernel(args);
+  });
+}
+
+Tensor& eye_m_out(int64_t n, int64_t m, Tensor& out) {
+  TORCH_CHECK(n >= 0, "n must be greater or equal to 0, got ", n);
+  TORCH_CHECK(m >= 0, "m must be greater or equal to 0, got ", m);
+  out.resize_({n, m});
+  out.zero_();
+  out.diagonal().fill_(1);
+  return out;
+}
+
+Tensor& eye_out(int64_t n, Tensor& out) { return eye_m_out(n, n, out); }
+
+}  // namespace
+}  // namespace minitorch
+
+namespace at::native {
+REGISTER_PRIVATEUSE1_DISPATCH(arange_stub, &minitorch::arange_stub)
+REGISTER_PRIVATEUSE1_DISPATCH(linspace_stub, &minitorch::linspace_stub)
+}  // namespace at::native
+
+namespace minitorch {
+TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
+  using Sequence = Tensor& (*)(const at::Scalar&, const at::Scalar&, const at::Scalar&, Tensor&);
+  using Linspace = Tensor& (*)(const at::Scalar&, const at::Scalar&, int64_t, Tensor&);
+  m.impl("arange.start_out", static_cast<Sequence>(&at::native::arange_out));
+  m.impl("range.out", TORCH_FN(range_out));
+  m.impl("linspace.out", static_cast<Linspace>(&at::native::linspace_out));
+  m.impl("logspace.out", TORCH_FN(logspace_out));
+  m.impl("eye.out", TORCH_FN(eye_out));
+  m.impl("eye.m_out", TORCH_FN(eye_m_out));
+}
+}  // namespace minitorch
