@@ -23,7 +23,8 @@ namespace {
 
 // Native's errors for dtypes without products, and for scalars that the dtype cannot hold.
 void check_dtype(const char* name, at::ScalarType dtype, const at::Scalar& alpha, const at::Scalar& beta) {
-  const bool known = at::isFloatingType(dtype) || (at::isIntegralType(dtype, false) && !at::isBarebonesUnsignedType(dtype)) ||
+  const bool known = at::isFloatingType(dtype) ||
+                     (at::isIntegralType(dtype, false) && !at::isBarebonesUnsignedType(dtype)) ||
                      dtype == at::kComplexFloat || dtype == at::kComplexDouble;
   TORCH_CHECK_NOT_IMPLEMENTED(known && !at::isFloat8Type(dtype), '"', name, "\" not implemented for '", dtype, "'");
   if (alpha.isIntegral(true) && beta.isIntegral(true)) return;
@@ -151,12 +152,11 @@ at::Tensor dot_product(const char* name, const at::Tensor& self, const at::Tenso
   check_same_device({&self, &other});
   TORCH_CHECK(self.dim() == 1 && other.dim() == 1, "1D tensors expected, but got ", self.dim(), "D and ", other.dim(),
               "D tensors");
-  TORCH_CHECK(self.scalar_type() == other.scalar_type(),
-              "dot : expected both vectors to have same dtype, but found ", self.scalar_type(), " and ",
-              other.scalar_type());
-  TORCH_CHECK(self.numel() == other.numel(), "inconsistent tensor size, expected tensor [", self.numel(),
-              "] and src [", other.numel(), "] to have the same number of elements, but got ", self.numel(), " and ",
-              other.numel(), " elements respectively");
+  TORCH_CHECK(self.scalar_type() == other.scalar_type(), "dot : expected both vectors to have same dtype, but found ",
+              self.scalar_type(), " and ", other.scalar_type());
+  TORCH_CHECK(self.numel() == other.numel(), "inconsistent tensor size, expected tensor [", self.numel(), "] and src [",
+              other.numel(), "] to have the same number of elements, but got ", self.numel(), " and ", other.numel(),
+              " elements respectively");
   check_dtype(name, self.scalar_type(), 1, 0);
   const at::Tensor out = empty({}, self.scalar_type());
   matrix_product(out.view({1, 1}), self.unsqueeze(0), other.unsqueeze(1), {}, 1, 0);

@@ -94,7 +94,8 @@ TYPED_TEST(Gemm, SizesAroundThePanels) {
   for (int64_t m : sizes)
     for (int64_t n : sizes) {
       check<TypeParam>(1, m, n, 19, Layout::rows, Layout::rows, Layout::rows, Scalar(int64_t{1}), Scalar(int64_t{0}));
-      check<TypeParam>(1, m, n, 64, Layout::rows, Layout::columns, Layout::rows, Scalar(int64_t{1}), Scalar(int64_t{1}));
+      check<TypeParam>(1, m, n, 64, Layout::rows, Layout::columns, Layout::rows, Scalar(int64_t{1}),
+                       Scalar(int64_t{1}));
     }
 }
 
@@ -107,7 +108,8 @@ TYPED_TEST(Gemm, DepthsAroundTheBlocks) {
 
 TYPED_TEST(Gemm, Batches) {
   for (int64_t batch : {0, 1, 2, 5})
-    check<TypeParam>(batch, 9, 20, 21, Layout::rows, Layout::columns, Layout::rows, Scalar(int64_t{1}), Scalar(int64_t{2}));
+    check<TypeParam>(batch, 9, 20, 21, Layout::rows, Layout::columns, Layout::rows, Scalar(int64_t{1}),
+                     Scalar(int64_t{2}));
 }
 
 TYPED_TEST(Gemm, Conjugates) {
@@ -120,8 +122,10 @@ TYPED_TEST(Gemm, Conjugates) {
 
 TEST(GemmFloat, LargeEnoughForThreadsAndSeveralBlocks) {
   check<float>(1, 700, 530, 300, Layout::rows, Layout::rows, Layout::rows, Scalar(int64_t{1}), Scalar(int64_t{1}));
-  check<BFloat16>(1, 330, 280, 600, Layout::columns, Layout::columns, Layout::rows, Scalar(int64_t{1}), Scalar(int64_t{1}));
-  check<double>(3, 200, 90, 300, Layout::rows, Layout::columns, Layout::columns, Scalar(int64_t{1}), Scalar(int64_t{0}));
+  check<BFloat16>(1, 330, 280, 600, Layout::columns, Layout::columns, Layout::rows, Scalar(int64_t{1}),
+                  Scalar(int64_t{1}));
+  check<double>(3, 200, 90, 300, Layout::rows, Layout::columns, Layout::columns, Scalar(int64_t{1}),
+                Scalar(int64_t{0}));
   check<float>(1, 1, 1, 600000, Layout::rows, Layout::columns, Layout::rows, Scalar(int64_t{1}), Scalar(int64_t{0}));
   check<float>(1, 2, 9000, 64, Layout::rows, Layout::rows, Layout::rows, Scalar(int64_t{1}), Scalar(int64_t{0}));
 }

@@ -13,11 +13,11 @@ inline namespace MINITORCH_ARCH {
 namespace gemm {
 namespace {
 
-constexpr int64_t kBlockK = 256;               // a panel of B takes 32 KiB, within L1
-constexpr int64_t kBlockABytes = 384 << 10;    // a block of A stays in L2
-constexpr int64_t kBlockBBytes = 2 << 20;      // a block of B is read once a block of A
-constexpr int64_t kPartialBytes = 8 << 20;     // sums of narrow types while k is split
-constexpr int64_t kSerialProducts = 1 << 17;   // multiplications that are not worth a second thread
+constexpr int64_t kBlockK = 256;              // a panel of B takes 32 KiB, within L1
+constexpr int64_t kBlockABytes = 384 << 10;   // a block of A stays in L2
+constexpr int64_t kBlockBBytes = 2 << 20;     // a block of B is read once a block of A
+constexpr int64_t kPartialBytes = 8 << 20;    // sums of narrow types while k is split
+constexpr int64_t kSerialProducts = 1 << 17;  // multiplications that are not worth a second thread
 
 template <class S>
 Problem<S> make_problem(const GemmArgs& args, int64_t batch) {

@@ -24,7 +24,8 @@ MT_INLINE Vector<Element<S>> load_widened(const S* p) {
     return reinterpret_cast<Vector<float>>(bits);
   } else if constexpr (std::is_same_v<S, Half>) {
 #if defined(__AVX512F__)
-    return reinterpret_cast<Vector<float>>(_mm512_maskz_cvtph_ps(0xffff, _mm256_loadu_si256(reinterpret_cast<const __m256i*>(p))));
+    return reinterpret_cast<Vector<float>>(
+        _mm512_maskz_cvtph_ps(0xffff, _mm256_loadu_si256(reinterpret_cast<const __m256i*>(p))));
 #elif defined(__F16C__)
     return reinterpret_cast<Vector<float>>(_mm256_cvtph_ps(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p))));
 #else

@@ -35,7 +35,7 @@ inline constexpr int kVectors = 2;
 template <class T>
 inline constexpr int kLanes = kVectorBytes / static_cast<int>(sizeof(T));
 template <class T>
-inline constexpr int kColumns = kVectors * kLanes<T>;
+inline constexpr int kColumns = kVectors* kLanes<T>;
 // Rows of a panel of A, in elements of T.
 template <class T>
 inline constexpr int kRows = is_complex_v<T> ? kMaxRows / 2 : kMaxRows;
@@ -90,6 +90,7 @@ struct Output {
   S* c = nullptr;
   int64_t row = 0, col = 0;
   const int64_t* col_offset = nullptr;  // instead of col, when columns of C are not evenly spaced
+  bool runs = false;                    // col_offset ascends, mostly in steps of 1
   const S* d = nullptr;                 // null: no addend
   int64_t d_row = 0, d_col = 0;
   Element<S> alpha{1}, beta{0};
@@ -130,7 +131,7 @@ MT_INLINE int64_t min64(int64_t a, int64_t b) { return a < b ? a : b; }
 MT_INLINE int64_t max64(int64_t a, int64_t b) { return a > b ? a : b; }
 
 // Memory of the calling thread that grows and is kept from call to call; 64-byte aligned, one block a slot.
-enum class Scratch : uint8_t { packed_a, packed_b, partial, staged, tables, count };
+enum class Scratch : uint8_t { packed_a, packed_b, partial, staged, rows, columns, weights, count };
 void* scratch(Scratch slot, size_t bytes);
 template <class T>
 MT_INLINE T* scratch(Scratch slot, int64_t elements) {

@@ -32,8 +32,7 @@ void micro(int64_t k, const R* a, const R* b, int64_t ldb, R* tile) {
 
 template <class R, int... kIndex>
 MicroKernel<R> lookup(int rows, int vectors, std::integer_sequence<int, kIndex...>) {
-  static constexpr MicroKernel<R> table[kMaxRows][kVectors] = {
-      {&micro<R, kIndex + 1, 1>, &micro<R, kIndex + 1, 2>}...};
+  static constexpr MicroKernel<R> table[kMaxRows][kVectors] = {{&micro<R, kIndex + 1, 1>, &micro<R, kIndex + 1, 2>}...};
   return table[rows - 1][vectors - 1];
 }
 

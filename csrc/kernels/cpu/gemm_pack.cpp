@@ -108,6 +108,9 @@ void store_tile(const Output<S>& out, const Real<S>* tile, int64_t i, int64_t j,
   using R = Real<S>;
   constexpr bool kNarrow = !std::is_same_v<S, E>;
   constexpr int kTileRow = kColumns<R>;
+  const bool one_run = out.runs && out.col_offset[j + cols - 1] - out.col_offset[j] == cols - 1;
+  const bool contiguous = out.col_offset != nullptr ? one_run : out.col == 1;
+  const bool scattered = out.col_offset != nullptr && !one_run;
   for (int r = 0; r < rows; r++) {
     E value[kColumns<E>];
     if constexpr (is_complex_v<E>) {
@@ -136,11 +139,12 @@ void store_tile(const Output<S>& out, const Real<S>* tile, int64_t i, int64_t j,
     }
     S* c = out.c + (i + r) * out.row;
     const bool add = !kNarrow && !first;
-    if (out.col_offset != nullptr) {
+    if (scattered) {
       const int64_t* offset = out.col_offset + j;
-      for (int n = 0; n < cols; n++) c[offset[n]] = add ? static_cast<S>(c[offset[n]] + value[n]) : static_cast<S>(value[n]);
-    } else if (out.col == 1) {
-      c += j;
+      for (int n = 0; n < cols; n++)
+        c[offset[n]] = add ? static_cast<S>(c[offset[n]] + value[n]) : static_cast<S>(value[n]);
+    } else if (contiguous) {
+      c += out.col_offset != nullptr ? out.col_offset[j] : j;
       if constexpr (!kNarrow) {
         if (add)
           for (int n = 0; n < cols; n++) value[n] += c[n];
@@ -148,7 +152,8 @@ void store_tile(const Output<S>& out, const Real<S>* tile, int64_t i, int64_t j,
       narrow<S>(value, c, cols);
     } else {
       c += j * out.col;
-      for (int n = 0; n < cols; n++) c[n * out.col] = add ? static_cast<S>(c[n * out.col] + value[n]) : static_cast<S>(value[n]);
+      for (int n = 0; n < cols; n++)
+        c[n * out.col] = add ? static_cast<S>(c[n * out.col] + value[n]) : static_cast<S>(value[n]);
     }
   }
 }
@@ -174,9 +179,9 @@ void multiply_block(const Element<S>* a, int64_t rows, const Element<S>* b, int6
   }
 }
 
-#define MT_INSTANTIATE(S)                                                                                             \
-  template void pack_panel<S>(const S*, int64_t, int64_t, int, int, int64_t, bool, Element<S>*);                      \
-  template void store_tile<S>(const Output<S>&, const Real<S>*, int64_t, int64_t, int, int, bool, bool);              \
+#define MT_INSTANTIATE(S)                                                                                            \
+  template void pack_panel<S>(const S*, int64_t, int64_t, int, int, int64_t, bool, Element<S>*);                     \
+  template void store_tile<S>(const Output<S>&, const Real<S>*, int64_t, int64_t, int, int, bool, bool);             \
   template void multiply_block<S>(const Element<S>*, int64_t, const Element<S>*, int64_t, int64_t, const Output<S>&, \
                                   int64_t, int64_t, bool, bool);
 MT_INSTANTIATE(float)

@@ -28,8 +28,8 @@ void reference(const GemmArgs& args) {
       }
 }
 
-using ProductTypes = Types<float, double, BFloat16, Half, Complex<float>, Complex<double>, uint8_t, int8_t, int16_t,
-                           int32_t, int64_t>;
+using ProductTypes =
+    Types<float, double, BFloat16, Half, Complex<float>, Complex<double>, uint8_t, int8_t, int16_t, int32_t, int64_t>;
 
 void gemm_reference(const GemmArgs& args) {
   if (!dispatch(args.dtype, ProductTypes{}, [&](auto tag) { reference<typename decltype(tag)::type>(args); }))

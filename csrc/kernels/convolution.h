@@ -1,0 +1,39 @@
+// Convolution in 1 to 3 dimensions and its gradients, all in terms of one relation between three tensors:
+//
+//   output[n, o, p] = sum over i, t of weight[o, i, t] * input[n, g * I + i, p * stride - padding + t * dilation]
+//
+// where g is the group of o and I the input channels of a group. A transposed convolution is the gradient of this
+// relation with respect to its input, so three kernels serve both kinds, forward and backward.
+#pragma once
+#include "kernels/kernel.h"
+#include "kernels/view.h"
+
+namespace minitorch {
+
+// Strides in elements: (batch, channel, depth, height, width); for weights (output, input, depth, height, width).
+struct ConvTensor {
+  char* data = nullptr;
+  int64_t strides[5] = {};
+};
+
+// Convolutions of fewer dimensions have leading spatial sizes of 1.
+struct ConvArgs {
+  DType dtype = DType::F32;
+  int64_t batch = 0, groups = 1;
+  int64_t in_channels = 0, out_channels = 0;  // of all groups together
+  int64_t in_size[3] = {1, 1, 1}, out_size[3] = {1, 1, 1}, kernel[3] = {1, 1, 1};
+  int64_t stride[3] = {1, 1, 1}, padding[3] = {0, 0, 0}, dilation[3] = {1, 1, 1};
+  ConvTensor input, weight, output;
+  // Added to what a kernel writes, one value a channel; null for none. Not used by the weight gradient.
+  char* bias = nullptr;
+  int64_t bias_stride = 1;
+};
+
+extern Kernel<void(const ConvArgs&)> conv_forward_kernel;          // writes output
+extern Kernel<void(const ConvArgs&)> conv_backward_input_kernel;   // writes input, from output and weight
+extern Kernel<void(const ConvArgs&)> conv_backward_weight_kernel;  // writes weight, from input and output
+
+// The relation above as nested loops, for tests: `which` is 0, 1 or 2 in the order of the kernels.
+extern Kernel<void(int which, const ConvArgs&)> conv_reference_kernel;
+
+}  // namespace minitorch

@@ -1,0 +1,190 @@
+// Convolution as a matrix product: weights (rows x depth * taps) times patches (depth * taps x positions), the patches
+// being copied from the staged block into the product's packed panels.
+#include "kernels/cpu/conv_core.h"
+#include "kernels/cpu/gemm_convert.h"
+#include "kernels/parallel.h"
+
+namespace minitorch {
+inline namespace MINITORCH_ARCH {
+namespace conv {
+namespace {
+
+using gemm::kColumns;
+using gemm::Output;
+using gemm::scratch;
+using gemm::Scratch;
+
+constexpr int64_t kBlockK = 256;
+constexpr int64_t kBlockColumns = 256;
+constexpr int64_t kPositions = 256;
+
+// A stretch of a panel's columns that lies in one row of positions.
+struct Segment {
+  int64_t staged;
+  int at, length;
+};
+
+// dst[k][padded]: patches for k in [0, depth) of the columns that the segments cover. Whole vectors are copied; what
+// they write too much is overwritten by what follows.
+template <class E>
+void pack_patches(const E* staged, const int64_t* offset, int64_t depth, const Segment* segments, int count, int padded,
+                  E* dst) {
+  if (count == 1 && padded == kColumns<E>) {
+    staged += segments[0].staged;
+    for (int64_t k = 0; k < depth; k++, dst += kColumns<E>) {
+      const E* from = staged + offset[k];
+      gemm::store_vector(dst, gemm::load_vector(from));
+      gemm::store_vector(dst + kLanes<E>, gemm::load_vector(from + kLanes<E>));
+    }
+    return;
+  }
+  for (int64_t k = 0; k < depth; k++, dst += padded) {
+    const E* from = staged + offset[k];
+    for (int s = 0; s < count; s++) {
+      const E* src = from + segments[s].staged;
+      E* to = dst + segments[s].at;
+      gemm::store_vector(to, gemm::load_vector(src));
+      for (int x = kLanes<E>; x < segments[s].length; x += kLanes<E>)
+        gemm::store_vector(to + x, gemm::load_vector(src + x));
+    }
+  }
+}
+
+template <class E>
+int make_segments(const Row* rows, int64_t row_length, int64_t j, int width, Segment* segments) {
+  int count = 0;
+  int64_t r = j / row_length, x = j % row_length;
+  for (int at = 0; at < width; r++, x = 0) {
+    const int length = static_cast<int>(min64(row_length - x, width - at));
+    segments[count++] = {rows[r].staged + x, at, length};
+    at += length;
+  }
+  return count;
+}
+
+// The weights of rows [r0, r1) of a group, packed panel by panel for depths [k0, k1).
+template <class S>
+void pack_weights(const Gather& g, const int64_t* offset, bool dense, int64_t group, int64_t r0, int64_t r1, int64_t k0,
+                  int64_t k1, Element<S>* dst) {
+  using E = Element<S>;
+  const S* w = reinterpret_cast<const S*>(g.weight.data) + group * g.weight_group;
+  const gemm::RowPanels panels = gemm::split_rows<E>(r1 - r0);
+  for (int64_t p = 0; p < panels.panels; p++) {
+    const int width = panels.width(p);
+    const S* from = w + (r0 + panels.begin(p)) * g.weight_row;
+    if (dense) {
+      gemm::pack_panel<S>(from + k0, g.weight_row, 1, width, width, k1 - k0, false, dst);
+      dst += (k1 - k0) * width;
+    } else {
+      for (int64_t k = k0; k < k1; k++)
+        for (int r = 0; r < width; r++) *dst++ = static_cast<E>(from[r * g.weight_row + offset[k]]);
+    }
+  }
+}
+
+}  // namespace
+
+template <class S>
+void gather_dense(const Gather& g) {
+  using E = Element<S>;
+  constexpr bool kNarrow = !std::is_same_v<S, E>;
+  const int64_t threads = num_threads();
+  const Items items = make_items(g, ceil_div(threads, g.groups), kPositions, sizeof(E));
+  const Stage stage = make_stage(g, items);
+  const int64_t depth = g.depth * stage.tap_offset.size();
+  const int64_t passes = max64(1, ceil_div(depth, kBlockK)), kc = ceil_div(depth, passes);
+
+  // Where there are too few items for the threads, rows are split as well.
+  const int64_t tasks = items.size() * g.groups;
+  const int64_t chunks = tasks >= threads ? 1 : min64(ceil_div(threads, tasks), ceil_div(g.rows, 2 * gemm::kRows<E>));
+  const auto chunk_begin = [&](int64_t c) { return g.rows * c / chunks; };
+
+  int64_t* const staged_offset = scratch<int64_t>(Scratch::columns, 2 * depth + 1);
+  int64_t* const weight_offset = staged_offset + depth;
+  make_depth_offsets(g, stage, staged_offset);
+  make_weight_offsets(g, weight_offset);
+  bool dense = true;
+  for (int64_t k = 0; k < depth; k++) dense = dense && weight_offset[k] == k;
+
+  E* const weights = scratch<E>(Scratch::weights, g.groups * g.rows * depth + kLanes<E>);
+  parallel_for(g.groups * chunks, max64(1, 65536 / (g.rows * depth + 1)), [&](int64_t begin, int64_t end) {
+    for (int64_t t = begin; t < end; t++) {
+      const int64_t group = t / chunks, r0 = chunk_begin(t % chunks), r1 = chunk_begin(t % chunks + 1);
+      E* const to = weights + (group * g.rows + r0) * depth;
+      for (int64_t k = 0; k < depth; k += kc)
+        pack_weights<S>(g, weight_offset, dense, group, r0, r1, k, min64(k + kc, depth), to + (r1 - r0) * k);
+    }
+  });
+
+  const int64_t* stride = g.target.strides;
+  const bool linear = is_linear(g.count, stride);
+  const bool ascending = stride[4] == 1 && (g.count[1] == 1 || stride[3] >= g.count[2]) &&
+                         (g.count[0] == 1 || stride[2] >= (g.count[1] - 1) * stride[3] + g.count[2]) &&
+                         (items.images == 1 || (linear && stride[0] >= g.count[0] * g.count[1] * g.count[2]));
+  parallel_for(tasks * chunks, 1, [&](int64_t begin, int64_t end) {
+    E* const staged = scratch<E>(Scratch::staged, items.images * g.depth * stage.channel + kSlack);
+    const int64_t most_rows = items.images * items.depths * items.heights;
+    Row* const rows = scratch<Row>(Scratch::rows, most_rows + most_rows * g.count[2] / 2 + 1);
+    int64_t* const columns = reinterpret_cast<int64_t*>(rows + most_rows);
+    E* const packed = scratch<E>(Scratch::packed_b, kBlockColumns * kc + kColumns<E>);
+    for (int64_t t = begin; t < end; t++) {
+      const int64_t chunk = t % chunks, group = t / chunks % g.groups;
+      const Item item = items.get(g, t / chunks / g.groups);
+      const int64_t r0 = chunk_begin(chunk), r1 = chunk_begin(chunk + 1);
+      stage_source<S>(g, stage, item, group * g.depth, g.depth, staged);
+      const int64_t row_count = make_rows(g, stage, item, g.depth, rows);
+      const int64_t positions = row_count * g.count[2];
+
+      Output<S> out;
+      out.c = reinterpret_cast<S*>(g.target.data) + (group * g.rows + r0) * stride[1];
+      out.row = stride[1];
+      if (item.n1 - item.n0 == 1 && linear) {
+        out.c += rows[0].target;
+        out.col = stride[4];
+      } else {
+        for (int64_t r = 0; r < row_count; r++)
+          for (int64_t x = 0; x < g.count[2]; x++) columns[r * g.count[2] + x] = rows[r].target + x * stride[4];
+        out.col_offset = columns;
+        out.runs = ascending;
+      }
+      if (g.bias != nullptr) {
+        out.d = reinterpret_cast<const S*>(g.bias) + (group * g.rows + r0) * g.bias_stride;
+        out.d_row = g.bias_stride;
+        out.beta = E(1);
+      }
+      if (kNarrow && passes > 1) out.partial = scratch<E>(Scratch::partial, (r1 - r0) * kBlockColumns);
+      out.partial_row = kBlockColumns;
+
+      const E* const panel_weights = weights + (group * g.rows + r0) * depth;
+      for (int64_t j = 0; j < positions; j += kBlockColumns) {
+        const int64_t cols = min64(kBlockColumns, positions - j);
+        Output<S> block = out;
+        if (block.partial != nullptr) block.partial -= j;
+        for (int64_t k = 0; k < depth || k == 0; k += max64(kc, 1)) {
+          const int64_t deep = min64(kc, depth - k);
+          for (int64_t q = 0; q < cols; q += kColumns<E>) {
+            const int width = static_cast<int>(min64(kColumns<E>, cols - q));
+            Segment segments[kColumns<E>];
+            const int count = make_segments<E>(rows, g.count[2], j + q, width, segments);
+            pack_patches(staged, staged_offset + k, deep, segments, count,
+                         static_cast<int>(gemm::padded_columns<E>(width)), packed + q * deep);
+          }
+          gemm::multiply_block<S>(panel_weights + (r1 - r0) * k, r1 - r0, packed, cols, deep, block, 0, j, k == 0,
+                                  k + deep == depth);
+        }
+      }
+    }
+  });
+}
+
+#define MT_INSTANTIATE(S) template void gather_dense<S>(const Gather&);
+MT_INSTANTIATE(float)
+MT_INSTANTIATE(double)
+MT_INSTANTIATE(BFloat16)
+MT_INSTANTIATE(Half)
+MT_INSTANTIATE(uint64_t)
+#undef MT_INSTANTIATE
+
+}  // namespace conv
+}  // namespace MINITORCH_ARCH
+}  // namespace minitorch

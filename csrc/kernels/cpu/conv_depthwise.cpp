@@ -1,0 +1,155 @@
+// Convolutions with one source channel in a group: too little to sum for a matrix product, so the taps are applied
+// directly to the rows of the staged block.
+#include "kernels/cpu/conv_core.h"
+#include "kernels/cpu/gemm_convert.h"
+#include "kernels/parallel.h"
+
+namespace minitorch {
+inline namespace MINITORCH_ARCH {
+namespace conv {
+namespace {
+
+using gemm::load_vector;
+using gemm::scratch;
+using gemm::Scratch;
+using gemm::store_vector;
+using gemm::Vector;
+
+constexpr int64_t kPositions = 256;
+
+// out[x] = bias + sum over t of weight[t] * row[tap[t] + x], for x < length rounded up to whole vectors.
+template <class E>
+void filter_row(const E* row, const int64_t* tap, const E* weight, int64_t taps, E bias, int64_t length, E* out) {
+  constexpr int kStep = kLanes<E>;
+  int64_t x = 0;
+  for (; x + 4 * kStep <= length; x += 4 * kStep) {
+    Vector<E> acc[4];
+    for (int i = 0; i < 4; i++) acc[i] = bias - Vector<E>{};
+    for (int64_t t = 0; t < taps; t++) {
+      const E* from = row + tap[t] + x;
+      for (int i = 0; i < 4; i++) acc[i] += weight[t] * load_vector(from + i * kStep);
+    }
+    for (int i = 0; i < 4; i++) store_vector(out + x + i * kStep, acc[i]);
+  }
+  for (; x < length; x += kStep) {
+    Vector<E> acc = bias - Vector<E>{};
+    for (int64_t t = 0; t < taps; t++) acc += weight[t] * load_vector(row + tap[t] + x);
+    store_vector(out + x, acc);
+  }
+}
+
+// sums[t] += sum over x of gradient[x] * row[tap[t] + x].
+template <class E>
+void correlate_row(const E* row, const int64_t* tap, const E* gradient, int64_t taps, int64_t length, E* sums) {
+  constexpr int kStep = kLanes<E>;
+  for (int64_t t = 0; t < taps; t++) {
+    const E* from = row + tap[t];
+    Vector<E> acc{};
+    int64_t x = 0;
+    for (; x + kStep <= length; x += kStep) acc += load_vector(gradient + x) * load_vector(from + x);
+    E sum = 0;
+    for (int i = 0; i < kStep; i++) sum += acc[i];
+    for (; x < length; x++) sum += gradient[x] * from[x];
+    sums[t] += sum;
+  }
+}
+
+template <class S>
+void load_weights(const Gather& g, int64_t channel, const int64_t* offset, int64_t taps, Element<S>* weight) {
+  const S* from =
+      reinterpret_cast<const S*>(g.weight.data) + channel / g.rows * g.weight_group + channel % g.rows * g.weight_row;
+  for (int64_t t = 0; t < taps; t++) weight[t] = static_cast<Element<S>>(from[offset[t]]);
+}
+
+}  // namespace
+
+template <class S>
+void gather_depthwise(const Gather& g) {
+  using E = Element<S>;
+  const Items items = make_items(g, ceil_div(num_threads(), g.groups), kPositions, sizeof(E));
+  const Stage stage = make_stage(g, items);
+  const int64_t taps = stage.tap_offset.size(), length = g.count[2], across = g.target.strides[4];
+  int64_t* const weight_offset = scratch<int64_t>(Scratch::columns, taps + 1);
+  make_weight_offsets(g, weight_offset);
+  parallel_for(items.size() * g.groups, 1, [&](int64_t begin, int64_t end) {
+    E* const staged = scratch<E>(Scratch::staged, items.images * stage.channel + kSlack);
+    Row* const rows = scratch<Row>(Scratch::rows, items.images * items.depths * items.heights);
+    E* const weight = scratch<E>(Scratch::packed_a, taps + 1);
+    E* const line = scratch<E>(Scratch::packed_b, length + kLanes<E>);
+    for (int64_t t = begin; t < end; t++) {
+      const Item item = items.get(g, t / g.groups);
+      const int64_t group = t % g.groups;
+      stage_source<S>(g, stage, item, group, 1, staged);
+      const int64_t row_count = make_rows(g, stage, item, 1, rows);
+      for (int64_t m = 0; m < g.rows; m++) {
+        const int64_t channel = group * g.rows + m;
+        load_weights<S>(g, channel, weight_offset, taps, weight);
+        const E bias =
+            g.bias == nullptr ? E(0) : static_cast<E>(reinterpret_cast<const S*>(g.bias)[channel * g.bias_stride]);
+        S* const target = reinterpret_cast<S*>(g.target.data) + channel * g.target.strides[1];
+        for (int64_t r = 0; r < row_count; r++) {
+          filter_row(staged + rows[r].staged, stage.tap_offset.begin(), weight, taps, bias, length, line);
+          S* const to = target + rows[r].target;
+          if (across == 1)
+            gemm::narrow<S>(line, to, length);
+          else
+            for (int64_t x = 0; x < length; x++) to[x * across] = static_cast<S>(line[x]);
+        }
+      }
+    }
+  });
+}
+
+template <class S>
+void weight_depthwise(const Gather& g) {
+  using E = Element<S>;
+  const Items items = make_items(g, 1, kPositions, sizeof(E));
+  const Stage stage = make_stage(g, items);
+  const int64_t taps = stage.tap_offset.size(), length = g.count[2], across = g.target.strides[4];
+  int64_t* const weight_offset = scratch<int64_t>(Scratch::columns, taps + 1);
+  make_weight_offsets(g, weight_offset);
+  parallel_for(g.groups, 1, [&](int64_t begin, int64_t end) {
+    E* const staged = scratch<E>(Scratch::staged, items.images * stage.channel + kSlack);
+    Row* const rows = scratch<Row>(Scratch::rows, items.images * items.depths * items.heights);
+    E* const sums = scratch<E>(Scratch::packed_a, g.rows * taps + 1);
+    E* const line = scratch<E>(Scratch::packed_b, length);
+    for (int64_t group = begin; group < end; group++) {
+      for (int64_t i = 0; i < g.rows * taps; i++) sums[i] = E(0);
+      for (int64_t i = 0; i < items.size(); i++) {
+        const Item item = items.get(g, i);
+        stage_source<S>(g, stage, item, group, 1, staged);
+        const int64_t row_count = make_rows(g, stage, item, 1, rows);
+        for (int64_t m = 0; m < g.rows; m++) {
+          const S* const target =
+              reinterpret_cast<const S*>(g.target.data) + (group * g.rows + m) * g.target.strides[1];
+          for (int64_t r = 0; r < row_count; r++) {
+            const S* const from = target + rows[r].target;
+            if (across == 1)
+              gemm::widen(from, line, length);
+            else
+              for (int64_t x = 0; x < length; x++) line[x] = static_cast<E>(from[x * across]);
+            correlate_row(staged + rows[r].staged, stage.tap_offset.begin(), line, taps, length, sums + m * taps);
+          }
+        }
+      }
+      for (int64_t m = 0; m < g.rows; m++) {
+        S* const to = reinterpret_cast<S*>(g.weight.data) + group * g.weight_group + m * g.weight_row;
+        for (int64_t t = 0; t < taps; t++) to[weight_offset[t]] = static_cast<S>(sums[m * taps + t]);
+      }
+    }
+  });
+}
+
+#define MT_INSTANTIATE(S)                           \
+  template void gather_depthwise<S>(const Gather&); \
+  template void weight_depthwise<S>(const Gather&);
+MT_INSTANTIATE(float)
+MT_INSTANTIATE(double)
+MT_INSTANTIATE(BFloat16)
+MT_INSTANTIATE(Half)
+MT_INSTANTIATE(uint64_t)
+#undef MT_INSTANTIATE
+
+}  // namespace conv
+}  // namespace MINITORCH_ARCH
+}  // namespace minitorch

@@ -1,0 +1,211 @@
+// The gathering form of convolutions, its division into items, and the staged copy.
+#include <cstring>
+
+#include "kernels/cpu/conv_core.h"
+#include "kernels/cpu/gemm_convert.h"
+
+namespace minitorch {
+inline namespace MINITORCH_ARCH {
+namespace conv {
+
+Gather forward_gather(const ConvArgs& a) {
+  Gather g;
+  g.batch = a.batch, g.groups = a.groups;
+  g.rows = a.out_channels / a.groups, g.depth = a.in_channels / a.groups;
+  for (int d = 0; d < 3; d++) {
+    g.count[d] = a.out_size[d];
+    g.step[d] = a.stride[d];
+    g.source_size[d] = a.in_size[d];
+    for (int64_t t = 0; t < a.kernel[d]; t++) g.taps[d].push_back({t * a.dilation[d] - a.padding[d], t});
+    g.weight_tap[d] = a.weight.strides[2 + d];
+  }
+  g.source = a.input, g.target = a.output, g.weight = a.weight;
+  g.weight_row = a.weight.strides[0], g.weight_channel = a.weight.strides[1];
+  g.weight_group = g.rows * a.weight.strides[0];
+  g.bias = a.bias, g.bias_stride = a.bias_stride;
+  return g;
+}
+
+// Input x meets output p through tap t where x = p * stride - padding + t * dilation. For x = r + q * stride that is
+// p = q + (r + padding - t * dilation) / stride, if it divides.
+Gather backward_input_gather(const ConvArgs& a, const int64_t* r) {
+  Gather g;
+  g.batch = a.batch, g.groups = a.groups;
+  g.rows = a.in_channels / a.groups, g.depth = a.out_channels / a.groups;
+  g.source = a.output, g.target = a.input, g.weight = a.weight;
+  g.weight_row = a.weight.strides[1], g.weight_channel = a.weight.strides[0];
+  g.weight_group = g.depth * a.weight.strides[0];
+  g.bias = a.bias, g.bias_stride = a.bias_stride;
+  for (int d = 0; d < 3; d++) {
+    const int64_t s = a.stride[d];
+    g.step[d] = 1;
+    g.source_size[d] = a.out_size[d];
+    g.weight_tap[d] = a.weight.strides[2 + d];
+    g.count[d] = a.in_size[d] > r[d] ? ceil_div(a.in_size[d] - r[d], s) : 0;
+    for (int64_t t = 0; t < a.kernel[d]; t++) {
+      const int64_t distance = r[d] + a.padding[d] - t * a.dilation[d];
+      if (distance % s == 0) g.taps[d].push_back({distance / s, t});
+    }
+    g.target.data += r[d] * a.input.strides[2 + d] * static_cast<int64_t>(size_of(a.dtype));
+    g.target.strides[2 + d] = a.input.strides[2 + d] * s;
+  }
+  return g;
+}
+
+namespace {
+constexpr int64_t kStageBytes = 512 << 10;
+
+int64_t reach(const Gather& g, int d) {
+  if (g.taps[d].size() == 0) return 0;
+  int64_t low = g.taps[d][0].offset, high = low;
+  for (Tap t : g.taps[d]) low = min64(low, t.offset), high = max64(high, t.offset);
+  return high - low;
+}
+int64_t lowest_offset(const Gather& g, int d) {
+  int64_t low = g.taps[d].size() == 0 ? 0 : g.taps[d][0].offset;
+  for (Tap t : g.taps[d]) low = min64(low, t.offset);
+  return low;
+}
+}  // namespace
+
+Item Items::get(const Gather& g, int64_t i) const {
+  const int64_t h = i % across_h, d = i / across_h % across_d, n = i / across_h / across_d;
+  return {n * images,  min64(g.batch, (n + 1) * images),    d * depths, min64(g.count[0], (d + 1) * depths),
+          h * heights, min64(g.count[1], (h + 1) * heights)};
+}
+
+Items make_items(const Gather& g, int64_t least, int64_t positions, int64_t element_bytes) {
+  const int64_t whole = g.count[0] * g.count[1] * g.count[2];
+  Items items{1, g.count[0], g.count[1], g.batch, 1, 1};
+  if (whole < positions) {
+    items.images = max64(1, min64(positions / whole, g.batch / max64(least, 1)));
+  } else {
+    // Bands of whole planes, then of rows.
+    const int64_t bytes = g.count[0] * g.step[0] * g.count[1] * g.step[1] * (g.count[2] * g.step[2] + reach(g, 2)) *
+                          g.depth * element_bytes;
+    const int64_t bands = min64(max64(ceil_div(least, g.batch), ceil_div(bytes, kStageBytes)), whole / positions);
+    items.depths = ceil_div(g.count[0], min64(bands, g.count[0]));
+    items.heights = ceil_div(g.count[1], min64(ceil_div(bands, ceil_div(g.count[0], items.depths)), g.count[1]));
+  }
+  items.across_n = ceil_div(g.batch, items.images);
+  items.across_d = ceil_div(g.count[0], items.depths);
+  items.across_h = ceil_div(g.count[1], items.heights);
+  return items;
+}
+
+Stage make_stage(const Gather& g, const Items& items) {
+  Stage s;
+  for (int d = 0; d < 3; d++) s.lowest[d] = lowest_offset(g, d);
+  s.rows_d = (items.depths - 1) * g.step[0] + reach(g, 0) + 1;
+  s.rows_h = (items.heights - 1) * g.step[1] + reach(g, 1) + 1;
+  for (int64_t residue = 0; residue < g.step[2]; residue++) {
+    bool used = false;
+    for (Tap t : g.taps[2]) used = used || (t.offset - s.lowest[2]) % g.step[2] == residue;
+    if (used) s.phase_of.push_back(residue);
+  }
+  s.phases = s.phase_of.size();
+  s.row = g.count[2] + reach(g, 2) / g.step[2];
+  s.channel = s.rows_d * s.rows_h * s.phases * s.row;
+  for (Tap td : g.taps[0])
+    for (Tap th : g.taps[1])
+      for (Tap tw : g.taps[2]) {
+        const int64_t w = tw.offset - s.lowest[2];
+        int64_t phase = 0;
+        while (s.phase_of[phase] != w % g.step[2]) phase++;
+        const int64_t line = (td.offset - s.lowest[0]) * s.rows_h + th.offset - s.lowest[1];
+        s.tap_offset.push_back((line * s.phases + phase) * s.row + w / g.step[2]);
+      }
+  return s;
+}
+
+template <class S>
+void stage_source(const Gather& g, const Stage& stage, const Item& item, int64_t c0, int64_t channels,
+                  Element<S>* block) {
+  using E = Element<S>;
+  const S* source = reinterpret_cast<const S*>(g.source.data);
+  const int64_t* stride = g.source.strides;
+  const int64_t across = stride[4] * g.step[2];
+  // Coordinates v of a phase whose source coordinate v * step + start lies inside.
+  struct Range {
+    int64_t start, begin, end;
+  };
+  Array<Range> range;
+  for (int64_t residue : stage.phase_of) {
+    const int64_t start = stage.lowest[2] + residue, step = g.step[2];
+    const int64_t begin = min64(stage.row, start >= 0 ? 0 : ceil_div(-start, step));
+    const int64_t end = start >= g.source_size[2] ? 0 : min64(stage.row, (g.source_size[2] - 1 - start) / step + 1);
+    range.push_back({start, begin, max64(begin, end)});
+  }
+  const int64_t line = stage.phases * stage.row, image = channels * stage.channel;
+  for (int64_t n = item.n0; n < item.n1; n++)
+    for (int64_t d = 0; d < stage.rows_d; d++)
+      for (int64_t h = 0; h < stage.rows_h; h++) {
+        const int64_t sd = item.d0 * g.step[0] + stage.lowest[0] + d, sh = item.h0 * g.step[1] + stage.lowest[1] + h;
+        const bool inside = sd >= 0 && sd < g.source_size[0] && sh >= 0 && sh < g.source_size[1];
+        E* const to = block + (n - item.n0) * image + (d * stage.rows_h + h) * line;
+        const S* const from = source + n * stride[0] + c0 * stride[1] + sd * stride[2] + sh * stride[3];
+        for (int64_t c = 0; c < channels; c++) {
+          E* row = to + c * stage.channel;
+          if (!inside) {
+            memset(static_cast<void*>(row), 0, static_cast<size_t>(line) * sizeof(E));
+            continue;
+          }
+          for (const Range& r : range) {
+            const S* src = from + c * stride[1] + (r.begin * g.step[2] + r.start) * stride[4];
+            for (int64_t v = 0; v < r.begin; v++) row[v] = E(0);
+            if (across == 1)
+              gemm::widen(src, row + r.begin, r.end - r.begin);
+            else
+              for (int64_t v = r.begin; v < r.end; v++) row[v] = static_cast<E>(src[(v - r.begin) * across]);
+            for (int64_t v = r.end; v < stage.row; v++) row[v] = E(0);
+            row += stage.row;
+          }
+        }
+      }
+  memset(static_cast<void*>(block + (item.n1 - item.n0) * image), 0, kSlack * sizeof(E));
+}
+
+int64_t make_rows(const Gather& g, const Stage& stage, const Item& item, int64_t channels, Row* rows) {
+  const int64_t* stride = g.target.strides;
+  int64_t count = 0;
+  for (int64_t n = item.n0; n < item.n1; n++)
+    for (int64_t d = item.d0; d < item.d1; d++)
+      for (int64_t h = item.h0; h < item.h1; h++)
+        rows[count++] = {
+            (n - item.n0) * channels * stage.channel +
+                ((d - item.d0) * g.step[0] * stage.rows_h + (h - item.h0) * g.step[1]) * stage.phases * stage.row,
+            n * stride[0] + d * stride[2] + h * stride[3]};
+  return count;
+}
+
+bool is_linear(const int64_t* count, const int64_t* strides) {
+  return (count[1] == 1 || strides[3] == count[2] * strides[4]) &&
+         (count[0] == 1 || strides[2] == count[1] * count[2] * strides[4]);
+}
+
+void make_depth_offsets(const Gather& g, const Stage& stage, int64_t* offset) {
+  for (int64_t c = 0; c < g.depth; c++)
+    for (int64_t tap : stage.tap_offset) *offset++ = c * stage.channel + tap;
+}
+
+void make_weight_offsets(const Gather& g, int64_t* offset) {
+  for (int64_t c = 0; c < g.depth; c++)
+    for (Tap d : g.taps[0])
+      for (Tap h : g.taps[1])
+        for (Tap w : g.taps[2])
+          *offset++ =
+              c * g.weight_channel + d.index * g.weight_tap[0] + h.index * g.weight_tap[1] + w.index * g.weight_tap[2];
+}
+
+#define MT_INSTANTIATE(S) \
+  template void stage_source<S>(const Gather&, const Stage&, const Item&, int64_t, int64_t, Element<S>*);
+MT_INSTANTIATE(float)
+MT_INSTANTIATE(double)
+MT_INSTANTIATE(BFloat16)
+MT_INSTANTIATE(Half)
+MT_INSTANTIATE(uint64_t)
+#undef MT_INSTANTIATE
+
+}  // namespace conv
+}  // namespace MINITORCH_ARCH
+}  // namespace minitorch

@@ -1,0 +1,151 @@
+// The gradient with respect to the weight: gradient of the output (rows x positions) times patches (positions x depth *
+// taps). Sums of all images are kept wide, in one buffer a thread, and added at the end.
+#include "kernels/cpu/conv_core.h"
+#include "kernels/cpu/gemm_convert.h"
+#include "kernels/cpu/gemm_transpose.h"
+#include "kernels/parallel.h"
+
+namespace minitorch {
+inline namespace MINITORCH_ARCH {
+namespace conv {
+namespace {
+
+using gemm::kColumns;
+using gemm::Output;
+using gemm::scratch;
+using gemm::Scratch;
+using gemm::Vector;
+
+constexpr int64_t kMostBuffers = 64 << 20;  // bytes of sums of all threads
+constexpr int64_t kLargeSums = 1 << 20;     // bytes of sums that do not stay in cache between chunks
+
+// dst[position][padded]: patches of `cols` columns (channel and tap) at `length` consecutive positions of one row.
+// Squares of vectors are transposed in registers.
+template <class E>
+void pack_row(const E* staged, const int64_t* offset, int cols, int padded, int64_t length, E* dst) {
+  constexpr int kWidth = kLanes<E>;
+  for (int64_t x = 0; x < length; x += kWidth) {
+    const int64_t rows = min64(kWidth, length - x);
+    for (int b = 0; b < padded; b += kWidth) {
+      Vector<E> square[kWidth];
+#pragma GCC unroll 16
+      for (int i = 0; i < kWidth; i++)
+        square[i] = b + i < cols ? gemm::load_vector(staged + offset[b + i] + x) : Vector<E>{};
+      gemm::transpose<kWidth>(square);
+      E* to = dst + x * padded + b;
+      if (rows == kWidth) {
+#pragma GCC unroll 16
+        for (int i = 0; i < kWidth; i++) gemm::store_vector(to + i * padded, square[i]);
+      } else {
+        for (int64_t i = 0; i < rows; i++) gemm::store_vector(to + i * padded, square[i]);
+      }
+    }
+  }
+}
+
+// Adds one item of one group to sums[row][depth].
+template <class S>
+void add_item(const Gather& g, const Stage& stage, const Item& item, const Items& items, int64_t group,
+              const int64_t* offset, int64_t depth, int64_t chunk, Element<S>* sums, bool first) {
+  using E = Element<S>;
+  E* const staged = scratch<E>(Scratch::staged, items.images * g.depth * stage.channel + kSlack);
+  Row* const rows = scratch<Row>(Scratch::rows, items.images * items.depths * items.heights);
+  E* const gradient = scratch<E>(Scratch::packed_a, g.rows * chunk + kLanes<E>);
+  E* const patches = scratch<E>(Scratch::packed_b, chunk * kColumns<E>);
+  stage_source<S>(g, stage, item, group * g.depth, g.depth, staged);
+  const int64_t length = g.count[2], positions = make_rows(g, stage, item, g.depth, rows) * length;
+  const int64_t* stride = g.target.strides;
+  const S* const target = reinterpret_cast<const S*>(g.target.data) + group * g.rows * stride[1];
+  // Positions that are evenly spaced in the gradient of the output, counted from the start of the item.
+  const bool linear = is_linear(g.count, stride);
+  const int64_t run = linear ? (item.d1 - item.d0) * (item.h1 - item.h0) * length : length;
+  const gemm::RowPanels panels = gemm::split_rows<E>(g.rows);
+  Output<E> out;
+  out.c = sums, out.row = depth, out.col = 1;
+
+  for (int64_t j = 0; j < positions; j += chunk) {
+    const int64_t deep = min64(chunk, positions - j);
+    for (int64_t p = 0; p < panels.panels; p++) {
+      E* to = gradient + panels.begin(p) * deep;
+      const int width = panels.width(p);
+      for (int64_t at = j; at < j + deep;) {
+        const int64_t n = min64(run - at % run, j + deep - at);
+        gemm::pack_panel<S>(target + rows[at / length].target + at % length * stride[4] + panels.begin(p) * stride[1],
+                            stride[1], stride[4], width, width, n, false, to);
+        to += n * width;
+        at += n;
+      }
+    }
+    for (int64_t k = 0; k < depth; k += kColumns<E>) {
+      const int cols = static_cast<int>(min64(kColumns<E>, depth - k));
+      const int padded = static_cast<int>(gemm::padded_columns<E>(cols));
+      E* to = patches;
+      for (int64_t at = j; at < j + deep;) {
+        const int64_t x = at % length, n = min64(length - x, j + deep - at);
+        pack_row(staged + rows[at / length].staged + x, offset + k, cols, padded, n, to);
+        to += n * padded;
+        at += n;
+      }
+      gemm::multiply_block<E>(gradient, g.rows, patches, cols, deep, out, 0, k, first && j == 0, true);
+    }
+  }
+}
+
+}  // namespace
+
+template <class S>
+void weight_dense(const Gather& g) {
+  using E = Element<S>;
+  const int64_t taps = g.taps[0].size() * g.taps[1].size() * g.taps[2].size();
+  const int64_t depth = g.depth * taps, sums_size = g.groups * g.rows * depth;
+  const int64_t sum_bytes = sums_size * static_cast<int64_t>(sizeof(E));
+  const int64_t chunk = g.rows * depth * static_cast<int64_t>(sizeof(E)) > kLargeSums ? 1024 : 256;
+  const int64_t threads = max64(1, min64(num_threads(), kMostBuffers / sum_bytes));
+  const bool by_group = g.groups >= threads;
+  const Items items = make_items(g, by_group ? 1 : threads, chunk, sizeof(E));
+  const Stage stage = make_stage(g, items);
+  const int64_t parts = by_group ? 1 : min64(threads, items.size());
+
+  int64_t* const offset = scratch<int64_t>(Scratch::columns, 2 * depth);
+  int64_t* const weight_offset = offset + depth;
+  make_depth_offsets(g, stage, offset);
+  make_weight_offsets(g, weight_offset);
+  E* const sums = scratch<E>(Scratch::weights, parts * sums_size);
+  const auto add_items = [&](int64_t group, int64_t i0, int64_t i1, E* to) {
+    for (int64_t i = i0; i < i1; i++)
+      add_item<S>(g, stage, items.get(g, i), items, group, offset, depth, chunk, to + group * g.rows * depth, i == i0);
+  };
+  if (by_group) {
+    parallel_for(g.groups, 1, [&](int64_t begin, int64_t end) {
+      for (int64_t group = begin; group < end; group++) add_items(group, 0, items.size(), sums);
+    });
+  } else {
+    parallel_for(parts, 1, [&](int64_t begin, int64_t end) {
+      for (int64_t p = begin; p < end; p++)
+        for (int64_t group = 0; group < g.groups; group++)
+          add_items(group, items.size() * p / parts, items.size() * (p + 1) / parts, sums + p * sums_size);
+    });
+  }
+  S* const weight = reinterpret_cast<S*>(g.weight.data);
+  parallel_for(g.groups * g.rows, max64(1, kGrainSize / depth), [&](int64_t begin, int64_t end) {
+    for (int64_t r = begin; r < end; r++) {
+      E* const row = sums + r * depth;
+      for (int64_t p = 1; p < parts; p++)
+        for (int64_t k = 0; k < depth; k++) row[k] += row[p * sums_size + k];
+      S* const to = weight + r / g.rows * g.weight_group + r % g.rows * g.weight_row;
+      for (int64_t k = 0; k < depth; k++) to[weight_offset[k]] = static_cast<S>(row[k]);
+    }
+  });
+}
+
+#define MT_INSTANTIATE(S) template void weight_dense<S>(const Gather&);
+MT_INSTANTIATE(float)
+MT_INSTANTIATE(double)
+MT_INSTANTIATE(BFloat16)
+MT_INSTANTIATE(Half)
+MT_INSTANTIATE(uint64_t)
+#undef MT_INSTANTIATE
+
+}  // namespace conv
+}  // namespace MINITORCH_ARCH
+}  // namespace minitorch

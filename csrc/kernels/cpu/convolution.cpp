@@ -1,0 +1,111 @@
+// Which method computes a convolution: a plain matrix product for kernels of 1, direct filtering for one channel in a
+// group, and the gathering matrix product for the rest.
+#include "kernels/convolution.h"
+
+#include "kernels/cpu/conv_core.h"
+#include "kernels/gemm.h"
+
+namespace minitorch {
+inline namespace MINITORCH_ARCH {
+namespace conv {
+namespace {
+
+using ConvTypes = Types<float, double, BFloat16, Half, uint64_t>;
+
+template <class F>
+void with_type(const char* name, DType dtype, const F& f) {
+  if (!dispatch(gemm::storage_dtype(dtype), ConvTypes{}, f)) missing_kernel(name, name_of(dtype));
+}
+
+bool is_pointwise(const ConvArgs& a) {
+  for (int d = 0; d < 3; d++)
+    if (a.kernel[d] != 1 || a.stride[d] != 1 || a.padding[d] != 0) return false;
+  return is_linear(a.in_size, a.input.strides) && is_linear(a.out_size, a.output.strides);
+}
+
+// to = weight * from at every position; weight is (rows x depth) within a group.
+void pointwise(const ConvArgs& a, const ConvTensor& from, const ConvTensor& to, int64_t rows, int64_t depth,
+               int64_t weight_row, int64_t weight_col) {
+  const int64_t bytes = static_cast<int64_t>(size_of(a.dtype));
+  const int64_t positions = a.in_size[0] * a.in_size[1] * a.in_size[2];
+  GemmArgs args;
+  args.dtype = a.dtype;
+  args.m = rows, args.k = depth;
+  args.batch = a.batch, args.n = positions;
+  // Images that follow each other at the spacing of positions (channels last) are one long row of positions.
+  const auto follows = [&](const ConvTensor& t) { return a.batch == 1 || t.strides[0] == positions * t.strides[4]; };
+  const int64_t weight_group = a.out_channels / a.groups * a.weight.strides[0];
+  if (follows(from) && follows(to)) args.batch = 1, args.n = positions * a.batch;
+  for (int64_t g = 0; g < a.groups; g++) {
+    args.a = {a.weight.data + g * weight_group * bytes, weight_row, weight_col, 0};
+    args.b = {from.data + g * depth * from.strides[1] * bytes, from.strides[1], from.strides[4], from.strides[0]};
+    args.c = {to.data + g * rows * to.strides[1] * bytes, to.strides[1], to.strides[4], to.strides[0]};
+    if (a.bias != nullptr) {
+      args.d = {a.bias + g * rows * a.bias_stride * bytes, a.bias_stride, 0, 0};
+      args.beta = Scalar(int64_t{1});
+    }
+    gemm_kernel(args);
+  }
+}
+
+bool is_empty(const int64_t* size) { return size[0] == 0 || size[1] == 0 || size[2] == 0; }
+
+void gather(const char* name, const ConvArgs& a, const Gather& g) {
+  if (g.rows == 0 || is_empty(g.count)) return;
+  with_type(name, a.dtype, [&](auto tag) {
+    using S = typename decltype(tag)::type;
+    if (g.depth == 1 && g.rows <= 2)
+      gather_depthwise<S>(g);
+    else
+      gather_dense<S>(g);
+  });
+}
+
+void forward(const ConvArgs& a) {
+  if (a.batch == 0) return;
+  const int64_t rows = a.out_channels / a.groups, depth = a.in_channels / a.groups;
+  if (is_pointwise(a) && !(depth == 1 && rows <= 2))
+    return pointwise(a, a.input, a.output, rows, depth, a.weight.strides[0], a.weight.strides[1]);
+  gather("conv_forward", a, forward_gather(a));
+}
+
+void backward_input(const ConvArgs& a) {
+  if (a.batch == 0) return;
+  const int64_t rows = a.in_channels / a.groups, depth = a.out_channels / a.groups;
+  if (is_pointwise(a) && !(depth == 1 && rows <= 2))
+    return pointwise(a, a.output, a.input, rows, depth, a.weight.strides[1], a.weight.strides[0]);
+  int64_t r[3];
+  for (r[0] = 0; r[0] < a.stride[0]; r[0]++)
+    for (r[1] = 0; r[1] < a.stride[1]; r[1]++)
+      for (r[2] = 0; r[2] < a.stride[2]; r[2]++) gather("conv_backward_input", a, backward_input_gather(a, r));
+}
+
+void backward_weight(const ConvArgs& a) {
+  const Gather g = forward_gather(a);
+  if (g.rows == 0 || g.depth == 0 || is_empty(a.kernel)) return;
+  with_type("conv_backward_weight", a.dtype, [&](auto tag) {
+    using S = typename decltype(tag)::type;
+    if (a.batch == 0 || is_empty(a.out_size)) {
+      Array<int64_t> offset;
+      for (int64_t k = 0; k < g.depth * a.kernel[0] * a.kernel[1] * a.kernel[2]; k++) offset.push_back(0);
+      make_weight_offsets(g, offset.begin());
+      for (int64_t r = 0; r < a.out_channels; r++)
+        for (int64_t k : offset) reinterpret_cast<S*>(a.weight.data)[r * g.weight_row + k] = S(0);
+    } else if (g.depth == 1 && g.rows <= 2) {
+      weight_depthwise<S>(g);
+    } else {
+      weight_dense<S>(g);
+    }
+  });
+}
+
+}  // namespace
+}  // namespace conv
+
+namespace {
+MT_REGISTER_KERNEL(conv_forward_kernel, &conv::forward);
+MT_REGISTER_KERNEL(conv_backward_input_kernel, &conv::backward_input);
+MT_REGISTER_KERNEL(conv_backward_weight_kernel, &conv::backward_weight);
+}  // namespace
+}  // namespace MINITORCH_ARCH
+}  // namespace minitorch

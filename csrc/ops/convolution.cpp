@@ -1,0 +1,136 @@
+// Convolutions. PyTorch's own `convolution` checks shapes and composes padding modes, complex numbers and double
+// backward; it calls these two operators for devices other than its own.
+#include <ATen/native/ConvUtils.h>
+
+#include "bridge/tensor.h"
+#include "kernels/convolution.h"
+
+namespace minitorch {
+namespace {
+
+struct Geometry {
+  at::IntArrayRef stride, padding, dilation;
+  int64_t groups;
+};
+
+void check_types(const at::Tensor& input, const at::Tensor& weight, const at::Tensor& bias) {
+  check_same_device({&input, &weight, &bias});
+  TORCH_CHECK(input.scalar_type() == weight.scalar_type(), "Input type (", input.toString(), ") and weight type (",
+              weight.toString(), ") should be the same");
+  TORCH_CHECK(!bias.defined() || bias.scalar_type() == input.scalar_type(), "Input type (", input.dtype(),
+              ") and bias type (", bias.dtype(), ") should be the same");
+  const auto type = input.scalar_type();
+  TORCH_CHECK_NOT_IMPLEMENTED((at::isFloatingType(type) && !at::isFloat8Type(type)) || type == at::kLong,
+                              "\"slow_conv2d_cpu\" not implemented for '", type, "'");
+}
+
+// Native's rule: channels last if either operand is; in three dimensions only for the dtypes that oneDNN takes.
+at::MemoryFormat output_format(const at::Tensor& input, const at::Tensor& weight) {
+  const auto format = input.dim() == 4 ? at::MemoryFormat::ChannelsLast : at::MemoryFormat::ChannelsLast3d;
+  const auto type = input.scalar_type();
+  const bool last = (input.dim() == 4 || (input.dim() == 5 && type != at::kDouble && type != at::kLong)) &&
+                    (input.suggest_memory_format() == format || weight.suggest_memory_format() == format);
+  return last ? format : at::MemoryFormat::Contiguous;
+}
+
+// Fills the last spatial dimensions of an array of three; the leading ones keep their value.
+template <class Values>
+void fill(int64_t (&to)[3], const Values& from) {
+  const int64_t n = static_cast<int64_t>(from.size());
+  for (int64_t d = 0; d < n; d++) to[3 - n + d] = from[d];
+}
+
+ConvTensor conv_tensor(const at::Tensor& t) {
+  ConvTensor view;
+  view.data = static_cast<char*>(const_cast<void*>(t.const_data_ptr()));
+  const int64_t spatial = t.dim() - 2;
+  view.strides[0] = t.stride(0);
+  view.strides[1] = t.stride(1);
+  for (int64_t d = 0; d < spatial; d++) view.strides[5 - spatial + d] = t.stride(2 + d);
+  return view;
+}
+
+// The relation of kernels/convolution.h between a direct convolution's input and output. `bias` is added to the tensor
+// that the kernel writes.
+ConvArgs relation(const at::Tensor& input, const at::Tensor& weight, const at::Tensor& output, const at::Tensor& bias,
+                  const Geometry& geometry) {
+  ConvArgs args;
+  args.dtype = to_dtype(input.scalar_type());
+  args.batch = input.size(0);
+  args.groups = geometry.groups;
+  args.in_channels = input.size(1);
+  args.out_channels = output.size(1);
+  fill(args.in_size, input.sizes().slice(2));
+  fill(args.out_size, output.sizes().slice(2));
+  fill(args.kernel, weight.sizes().slice(2));
+  fill(args.stride, geometry.stride);
+  fill(args.padding, geometry.padding);
+  fill(args.dilation, geometry.dilation);
+  args.input = conv_tensor(input);
+  args.weight = conv_tensor(weight);
+  args.output = conv_tensor(output);
+  if (bias.defined()) {
+    args.bias = static_cast<char*>(const_cast<void*>(bias.const_data_ptr()));
+    args.bias_stride = bias.stride(0);
+  }
+  return args;
+}
+
+at::Tensor convolution(const at::Tensor& input, const at::Tensor& weight, const std::optional<at::Tensor>& bias_opt,
+                       at::IntArrayRef stride, at::IntArrayRef padding, at::IntArrayRef dilation, bool transposed,
+                       at::IntArrayRef output_padding, int64_t groups) {
+  const at::Tensor bias = bias_opt.value_or(at::Tensor());
+  check_types(input, weight, bias);
+  for (int64_t d : dilation) TORCH_CHECK(d > 0, "non-positive dilation is not supported");
+  const Geometry geometry{stride, padding, dilation, groups};
+  const auto sizes = transposed
+                         ? at::native::conv_input_size(input.sizes(), weight.sizes(), padding, output_padding, stride,
+                                                       dilation, groups)
+                         : at::native::conv_output_size(input.sizes(), weight.sizes(), padding, stride, dilation);
+  for (int64_t size : sizes)
+    TORCH_CHECK(size >= 0, "Given input size per channel: ", input.sizes().slice(2),
+                ". Calculated output size per channel: ", at::IntArrayRef(sizes).slice(2),
+                ". Output size is too small");
+  const at::Tensor output = empty(sizes, input.scalar_type(), output_format(input, weight));
+  if (transposed) {
+    conv_backward_input_kernel(relation(output, weight, input, bias, geometry));
+  } else {
+    conv_forward_kernel(relation(input, weight, output, bias, geometry));
+  }
+  return output;
+}
+
+// The gradient with respect to the bias is left undefined: PyTorch then sums grad_output.
+std::tuple<at::Tensor, at::Tensor, at::Tensor> convolution_backward(const at::Tensor& grad_output,
+                                                                    const at::Tensor& input, const at::Tensor& weight,
+                                                                    at::IntArrayRef stride, at::IntArrayRef padding,
+                                                                    at::IntArrayRef dilation, bool transposed,
+                                                                    at::IntArrayRef /*output_padding*/, int64_t groups,
+                                                                    std::array<bool, 3> output_mask) {
+  check_types(input, weight, grad_output);
+  const Geometry geometry{stride, padding, dilation, groups};
+  const auto format = output_format(input, weight);
+  at::Tensor grad_input, grad_weight;
+  if (output_mask[0]) {
+    grad_input = empty(input.sizes(), input.scalar_type(), format);
+    if (transposed) {
+      conv_forward_kernel(relation(grad_output, weight, grad_input, {}, geometry));
+    } else {
+      conv_backward_input_kernel(relation(grad_input, weight, grad_output, {}, geometry));
+    }
+  }
+  if (output_mask[1]) {
+    grad_weight = empty(weight.sizes(), weight.scalar_type(), format);
+    conv_backward_weight_kernel(transposed ? relation(grad_output, grad_weight, input, {}, geometry)
+                                           : relation(input, grad_weight, grad_output, {}, geometry));
+  }
+  return {grad_input, grad_weight, at::Tensor()};
+}
+
+TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
+  m.impl("convolution_overrideable", TORCH_FN(convolution));
+  m.impl("convolution_backward_overrideable", TORCH_FN(convolution_backward));
+}
+
+}  // namespace
+}  // namespace minitorch

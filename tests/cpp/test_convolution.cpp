@@ -1,0 +1,129 @@
+// Convolution and its gradients against nested loops, over the shapes that reach every method and edge.
+#include <gtest/gtest.h>
+
+#include <cstring>
+#include <random>
+#include <vector>
+
+#include "kernels/convolution.h"
+#include "runtime/backend.h"
+
+namespace minitorch {
+namespace {
+
+const bool slot_selected = (select_cpu_slot(), true);
+
+struct Case {
+  const char* name;
+  int64_t batch, groups, in, out;
+  int64_t size[3], kernel[3], stride[3], padding[3], dilation[3];
+};
+
+const Case kCases[] = {
+    {"plain 3x3", 2, 1, 5, 7, {1, 9, 11}, {1, 3, 3}, {1, 1, 1}, {0, 1, 1}, {1, 1, 1}},
+    {"many positions", 2, 1, 3, 17, {1, 40, 37}, {1, 3, 3}, {1, 1, 1}, {0, 1, 1}, {1, 1, 1}},
+    {"many channels", 3, 1, 40, 36, {1, 6, 7}, {1, 3, 3}, {1, 1, 1}, {0, 1, 1}, {1, 1, 1}},
+    {"small images", 9, 1, 16, 15, {1, 4, 4}, {1, 3, 3}, {1, 1, 1}, {0, 1, 1}, {1, 1, 1}},
+    {"single positions", 40, 1, 6, 5, {1, 3, 3}, {1, 3, 3}, {1, 1, 1}, {0, 0, 0}, {1, 1, 1}},
+    {"stride 2", 2, 1, 4, 6, {1, 13, 16}, {1, 3, 3}, {1, 2, 2}, {0, 1, 1}, {1, 1, 1}},
+    {"stride 3 kernel 2", 2, 1, 4, 6, {1, 13, 16}, {1, 2, 2}, {1, 3, 3}, {0, 0, 0}, {1, 1, 1}},
+    {"stride 2 kernel 1", 2, 1, 4, 6, {1, 9, 8}, {1, 1, 1}, {1, 2, 2}, {0, 0, 0}, {1, 1, 1}},
+    {"stem 7x7", 1, 1, 3, 20, {1, 30, 33}, {1, 7, 7}, {1, 2, 2}, {0, 3, 3}, {1, 1, 1}},
+    {"dilation", 2, 1, 4, 6, {1, 13, 16}, {1, 3, 2}, {1, 1, 2}, {0, 2, 3}, {1, 2, 3}},
+    {"padding wider than the kernel", 1, 1, 2, 3, {1, 4, 5}, {1, 2, 2}, {1, 1, 1}, {0, 3, 4}, {1, 1, 1}},
+    {"1x1", 3, 1, 20, 33, {1, 7, 7}, {1, 1, 1}, {1, 1, 1}, {0, 0, 0}, {1, 1, 1}},
+    {"1x1 groups", 2, 3, 12, 9, {1, 5, 7}, {1, 1, 1}, {1, 1, 1}, {0, 0, 0}, {1, 1, 1}},
+    {"groups", 2, 4, 8, 12, {1, 9, 10}, {1, 3, 3}, {1, 1, 1}, {0, 1, 1}, {1, 1, 1}},
+    {"depthwise", 2, 6, 6, 6, {1, 20, 21}, {1, 3, 3}, {1, 1, 1}, {0, 1, 1}, {1, 1, 1}},
+    {"depthwise stride 2 multiplier 2", 2, 6, 6, 12, {1, 20, 90}, {1, 3, 3}, {1, 2, 1}, {0, 1, 1}, {1, 1, 1}},
+    {"1d", 2, 1, 5, 8, {1, 1, 300}, {1, 1, 5}, {1, 1, 1}, {0, 0, 2}, {1, 1, 1}},
+    {"1d stride", 2, 1, 5, 8, {1, 1, 300}, {1, 1, 10}, {1, 1, 5}, {0, 0, 2}, {1, 1, 1}},
+    {"3d", 2, 1, 3, 5, {6, 7, 8}, {3, 2, 3}, {1, 1, 1}, {1, 0, 1}, {1, 1, 1}},
+    {"3d stride", 1, 2, 4, 6, {12, 11, 10}, {3, 3, 3}, {2, 2, 2}, {1, 1, 1}, {1, 1, 1}},
+};
+
+template <class T>
+struct Memory {
+  std::vector<T> data;
+  explicit Memory(int64_t n, std::mt19937& gen) : data(static_cast<size_t>(n)) {
+    std::uniform_int_distribution<int> d(-8, 8);
+    for (T& x : data) x = is_floating_v<T> ? static_cast<T>(static_cast<float>(d(gen)) / 4) : static_cast<T>(d(gen));
+  }
+};
+
+ConvTensor layout(char* data, int64_t channels, const int64_t* s, bool channels_last) {
+  const int64_t positions = s[0] * s[1] * s[2];
+  if (channels_last) return {data, {channels * positions, 1, s[1] * s[2] * channels, s[2] * channels, channels}};
+  return {data, {channels * positions, positions, s[1] * s[2], s[2], 1}};
+}
+
+// Values are small multiples of 1/16, so that every sum is exact and results agree to the last bit.
+template <class T>
+void check(const Case& c, bool channels_last, bool bias) {
+  std::mt19937 gen(7);
+  ConvArgs a;
+  a.dtype = dtype_of<T>;
+  a.batch = c.batch, a.groups = c.groups, a.in_channels = c.in, a.out_channels = c.out;
+  int64_t in = 1, out = 1, taps = 1;
+  for (int d = 0; d < 3; d++) {
+    a.in_size[d] = c.size[d], a.kernel[d] = c.kernel[d], a.stride[d] = c.stride[d];
+    a.padding[d] = c.padding[d], a.dilation[d] = c.dilation[d];
+    a.out_size[d] = (c.size[d] + 2 * c.padding[d] - c.dilation[d] * (c.kernel[d] - 1) - 1) / c.stride[d] + 1;
+    in *= a.in_size[d], out *= a.out_size[d], taps *= a.kernel[d];
+  }
+  Memory<T> input(c.batch * c.in * in, gen), output(c.batch * c.out * out, gen);
+  Memory<T> weight(c.out * c.in / c.groups * taps, gen), added(std::max(c.in, c.out), gen);
+  const auto pointer = [](Memory<T>& m) { return reinterpret_cast<char*>(m.data.data()); };
+  a.input = layout(pointer(input), c.in, a.in_size, channels_last);
+  a.output = layout(pointer(output), c.out, a.out_size, channels_last);
+  a.weight = layout(pointer(weight), c.in / c.groups, a.kernel, channels_last);
+  a.bias = bias ? pointer(added) : nullptr;
+  for (int which = 0; which < 3; which++) {
+    Memory<T>& result = which == 0 ? output : which == 1 ? input : weight;
+    const std::vector<T> before = result.data;
+    which == 0 ? conv_forward_kernel(a) : which == 1 ? conv_backward_input_kernel(a) : conv_backward_weight_kernel(a);
+    const std::vector<T> actual = result.data;
+    result.data = before;
+    conv_reference_kernel(which, a);
+    for (size_t i = 0; i < actual.size(); i++)
+      ASSERT_EQ(std::memcmp(&actual[i], &result.data[i], sizeof(T)), 0)
+          << c.name << ", " << name_of(a.dtype) << (channels_last ? ", channels last" : "") << ", kernel " << which
+          << ", element " << i << ": " << static_cast<double>(actual[i]) << " instead of "
+          << static_cast<double>(result.data[i]);
+    result.data = before;
+  }
+}
+
+template <class T>
+class Convolution : public testing::Test {};
+using AllTypes = testing::Types<float, double, BFloat16, Half, int64_t>;
+TYPED_TEST_SUITE(Convolution, AllTypes);
+
+TYPED_TEST(Convolution, ContiguousMatchesTheDefinition) {
+  for (const Case& c : kCases) check<TypeParam>(c, false, true);
+}
+TYPED_TEST(Convolution, ChannelsLastMatchesTheDefinition) {
+  for (const Case& c : kCases) check<TypeParam>(c, true, false);
+}
+
+TEST(ConvolutionFloat, DeepSumsSpanSeveralBlocks) {
+  const Case deep = {"deep", 2, 1, 70, 20, {1, 12, 12}, {1, 3, 3}, {1, 1, 1}, {0, 1, 1}, {1, 1, 1}};
+  check<float>(deep, false, true);
+  check<BFloat16>(deep, false, true);
+  check<BFloat16>(deep, true, true);
+}
+
+TEST(ConvolutionFloat, NothingToSumLeavesTheBias) {
+  std::vector<float> output(12, -1.f), weight(3), bias = {1, 2, 3};
+  ConvArgs a;
+  a.batch = 2, a.in_channels = 0, a.out_channels = 3;
+  a.in_size[2] = a.out_size[2] = 2;
+  a.output = {reinterpret_cast<char*>(output.data()), {6, 2, 2, 2, 1}};
+  a.weight = {reinterpret_cast<char*>(weight.data()), {0, 1, 1, 1, 1}};
+  a.bias = reinterpret_cast<char*>(bias.data());
+  conv_forward_kernel(a);
+  for (size_t i = 0; i < output.size(); i++) EXPECT_EQ(output[i], bias[i / 2 % 3]);
+}
+
+}  // namespace
+}  // namespace minitorch

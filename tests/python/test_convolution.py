@@ -1,0 +1,185 @@
+"""Convolutions against native CPU: values, memory formats, dtypes, all gradients, modules and errors."""
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+DEVICE = "minitorch"
+CHANNELS_LAST = {4: torch.channels_last, 5: torch.channels_last_3d}
+
+
+def make(shape, dtype=torch.float32, seed=0):
+    g = torch.Generator().manual_seed(seed + sum(shape))
+    if not dtype.is_floating_point and not dtype.is_complex:
+        return torch.randint(-5, 6, shape, generator=g, dtype=dtype)
+    return torch.randn(shape, generator=g, dtype=torch.promote_types(dtype, torch.float32)).to(dtype)
+
+
+def close(actual, expected, strides=True):
+    assert actual.device.type == DEVICE and actual.dtype == expected.dtype and actual.shape == expected.shape
+    if strides:
+        assert actual.stride() == expected.stride()
+    # Relative to the largest value: how much cancellation a sum holds varies between the elements of a gradient.
+    relative = {torch.bfloat16: 2e-2, torch.float16: 2e-3, torch.float64: 1e-12}.get(expected.dtype, 3e-6)
+    scale = expected.abs().max().item() if expected.numel() else 0.0
+    torch.testing.assert_close(actual.cpu(), expected, rtol=relative, atol=relative * scale)
+
+
+# name: (function, input, weight, bias, keyword arguments)
+CASES = {
+    "1d": (F.conv1d, (2, 4, 30), (6, 4, 5), 6, dict(padding=2)),
+    "1d stride dilation groups": (F.conv1d, (2, 4, 40), (6, 2, 5), None, dict(stride=3, dilation=2, groups=2)),
+    "2d": (F.conv2d, (3, 5, 12, 13), (7, 5, 3, 3), 7, dict(padding=1)),
+    "2d stride": (F.conv2d, (2, 5, 12, 13), (7, 5, 3, 2), 7, dict(stride=(2, 3), padding=(1, 0))),
+    "2d dilation": (F.conv2d, (2, 5, 12, 13), (7, 5, 3, 3), None, dict(dilation=2, padding=2)),
+    "2d groups": (F.conv2d, (2, 6, 9, 9), (9, 2, 3, 3), 9, dict(groups=3)),
+    "2d depthwise": (F.conv2d, (2, 6, 9, 9), (6, 1, 3, 3), 6, dict(groups=6, padding=1)),
+    "2d 1x1": (F.conv2d, (2, 6, 9, 9), (8, 6, 1, 1), 8, {}),
+    "2d 1x1 stride": (F.conv2d, (2, 6, 9, 9), (8, 6, 1, 1), 8, dict(stride=2)),
+    "2d same": (F.conv2d, (2, 3, 9, 9), (4, 3, 4, 3), 4, dict(padding="same")),
+    "2d unbatched": (F.conv2d, (3, 9, 9), (4, 3, 3, 3), 4, {}),
+    "2d digits": (F.conv2d, (64, 16, 8, 8), (32, 16, 3, 3), 32, dict(padding=1)),
+    "3d": (F.conv3d, (2, 3, 5, 6, 7), (4, 3, 3, 2, 3), 4, dict(padding=1, stride=(1, 2, 1))),
+    "t1d": (F.conv_transpose1d, (2, 4, 12), (4, 3, 5), 3, dict(stride=2, output_padding=1)),
+    "t2d": (F.conv_transpose2d, (2, 4, 6, 7), (4, 5, 3, 3), 5, dict(padding=1)),
+    "t2d stride": (F.conv_transpose2d, (2, 4, 6, 7), (4, 5, 4, 4), 5, dict(stride=2, padding=1)),
+    "t2d groups": (F.conv_transpose2d, (2, 4, 6, 7), (4, 3, 3, 3), 6, dict(groups=2, stride=3, output_padding=2)),
+    "t2d dilation": (F.conv_transpose2d, (2, 4, 6, 7), (4, 3, 3, 3), None, dict(dilation=2)),
+    "t3d": (F.conv_transpose3d, (2, 3, 4, 5, 4), (3, 4, 3, 3, 3), 4, dict(stride=2)),
+}
+
+
+def run(case, dtype, device, input_last=False, weight_last=False):
+    op, input_shape, weight_shape, bias, kwargs = CASES[case]
+    tensors = [make(input_shape, dtype), make(weight_shape, dtype, 1)] + ([make((bias,), dtype, 2)] if bias else [])
+    for i, last in enumerate((input_last, weight_last)):
+        if last:
+            tensors[i] = tensors[i].to(memory_format=CHANNELS_LAST[tensors[i].dim()])
+    floating = dtype.is_floating_point or dtype.is_complex
+    tensors = [t.to(device).requires_grad_(floating) for t in tensors]
+    out = op(*tensors, **kwargs)
+    if not floating:
+        return [out]
+    grad = make(tuple(out.shape), dtype, 3).to(device)
+    return [out] + list(torch.autograd.grad(out, tensors, grad))
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16, torch.float16])
+@pytest.mark.parametrize("case", CASES)
+def test_forward_and_gradients(case, dtype):
+    for actual, expected in zip(run(case, dtype, DEVICE), run(case, dtype, "cpu"), strict=True):
+        close(actual.detach(), expected.detach())
+
+
+@pytest.mark.parametrize("case", [c for c, v in CASES.items() if len(v[1]) in CHANNELS_LAST and len(v[1]) == len(v[2])])
+@pytest.mark.parametrize("input_last,weight_last", [(True, False), (False, True), (True, True)])
+def test_channels_last(case, input_last, weight_last):
+    actual = run(case, torch.float32, DEVICE, input_last, weight_last)
+    expected = run(case, torch.float32, "cpu", input_last, weight_last)
+    for a, e in zip(actual, expected, strict=True):
+        close(a.detach(), e.detach())
+
+
+@pytest.mark.parametrize("case", ["1d", "2d", "2d dilation", "3d", "t2d"])
+def test_int64(case):
+    assert torch.equal(run(case, torch.int64, DEVICE)[0].cpu(), run(case, torch.int64, "cpu")[0])
+
+
+def test_strided_inputs():
+    x, w, b = make((2, 8, 20, 22)), make((6, 4, 5, 5)), make((12,))
+    views = [(x[:, ::2, 1:, ::2], w[..., 1:4, ::2], b[::2]), (x[:, :4].mT, w.mT, None),
+             (x[:1].expand(3, -1, -1, -1)[:, 4:], w.flip(0), b[6:])]
+    for host in views:
+        base = [x.to(DEVICE), w.to(DEVICE), b.to(DEVICE)]
+        device = [None if t is None else t.to(DEVICE) for t in host]
+        for i, (t, origin) in enumerate(zip(host, (x, w, b))):
+            if t is not None and t.untyped_storage().data_ptr() == origin.untyped_storage().data_ptr():
+                device[i] = base[i].as_strided(t.shape, t.stride(), t.storage_offset())
+        close(F.conv2d(*device), F.conv2d(*host), strides=False)
+
+
+def test_double_backward():
+    x, w = make((1, 2, 5, 5), torch.float64), make((3, 2, 3, 3), torch.float64, 1)
+
+    def second(device):
+        a, b = x.to(device).requires_grad_(), w.to(device).requires_grad_()
+        out = F.conv2d(a, b, stride=2, padding=1)
+        first = torch.autograd.grad(out, (a, b), out.detach(), create_graph=True)
+        weights = [make(tuple(g.shape), torch.float64, 5).to(device) for g in first]
+        return torch.autograd.grad(first, (a, b), weights)
+
+    for actual, expected in zip(second(DEVICE), second("cpu")):
+        close(actual, expected)
+
+
+@pytest.mark.parametrize("shape,weight", [((0, 4, 8, 8), (6, 4, 3, 3)), ((2, 0, 8, 8), (6, 0, 3, 3))])
+def test_nothing_to_do(shape, weight):
+    results = []
+    for device in (DEVICE, "cpu"):
+        x, w = make(shape).to(device).requires_grad_(), make(weight).to(device).requires_grad_()
+        out = F.conv2d(x, w)
+        results.append([out.detach(), *torch.autograd.grad(out, (x, w), torch.ones_like(out))])
+    for actual, expected in zip(*results):
+        close(actual, expected)
+
+
+MODULES = [
+    lambda: nn.Conv1d(4, 6, 3, padding=1),
+    lambda: nn.Conv2d(4, 6, 3, padding="same"),
+    lambda: nn.Conv2d(4, 6, 3, stride=2, bias=False),
+    lambda: nn.Conv3d(4, 6, 2),
+    lambda: nn.ConvTranspose1d(4, 6, 3, stride=2),
+    lambda: nn.ConvTranspose2d(4, 6, 3, stride=2, padding=1, output_padding=1),
+    lambda: nn.ConvTranspose3d(4, 6, 2),
+]
+
+
+@pytest.mark.parametrize("index", range(len(MODULES)))
+def test_modules(index):
+    torch.manual_seed(0)
+    host = MODULES[index]()
+    device = MODULES[index]()
+    device.load_state_dict(host.state_dict())
+    device.to(DEVICE)
+    x = make((2, 4) + (7,) * (host.weight.dim() - 2))
+    a, e = device(x.to(DEVICE)), host(x)
+    close(a.detach(), e.detach())
+    grad = make(tuple(e.shape), seed=4)
+    a.backward(grad.to(DEVICE))
+    e.backward(grad)
+    for p, q in zip(device.parameters(), host.parameters()):
+        close(p.grad, q.grad)
+
+
+ERRORS = [
+    lambda x, w, b: F.conv2d(x[:, :3], w),
+    lambda x, w, b: F.conv2d(x, w, groups=2),
+    lambda x, w, b: F.conv2d(x, w, b[:5]),
+    lambda x, w, b: F.conv2d(x, w, b.double()),
+    lambda x, w, b: F.conv2d(x[:, :, :2], w),
+    lambda x, w, b: F.conv2d(x, w, padding=-1),
+    lambda x, w, b: F.conv2d(x, w, stride=0),
+    lambda x, w, b: F.conv2d(x, w, dilation=0),
+    lambda x, w, b: F.conv2d(x.bool(), w.bool()),
+    lambda x, w, b: F.conv_transpose2d(x, w),
+    lambda x, w, b: F.conv2d(x, w[:0]),
+]
+
+
+@pytest.mark.parametrize("case", range(len(ERRORS)))
+def test_errors_are_natives(case):
+    host = (make((2, 4, 8, 8)), make((6, 4, 3, 3)), make((6,)))
+    with pytest.raises(Exception) as expected:
+        ERRORS[case](*host)
+    with pytest.raises(type(expected.value)) as actual:
+        ERRORS[case](*(t.to(DEVICE) for t in host))
+    assert str(actual.value).split("\n")[0] == str(expected.value).split("\n")[0]
+
+
+def test_mixed_dtypes_and_devices():
+    x, w = make((2, 4, 8, 8)), make((6, 4, 3, 3))
+    with pytest.raises(RuntimeError, match="Input type .* and weight type .* should be the same"):
+        F.conv2d(x.to(DEVICE), w.double().to(DEVICE))
+    with pytest.raises(RuntimeError):
+        F.conv2d(x.to(DEVICE), w)
