@@ -33,8 +33,9 @@ def register() -> None:
     if torch._C._get_privateuse1_backend_name() == "minitorch":
         return
     check_build()
+    import minitorch_backend._C  # first: if it cannot be loaded, torch stays as it was
+
     torch.utils.rename_privateuse1_backend("minitorch")
-    import minitorch_backend._C
     from minitorch_backend import _engine, device
 
     torch._register_device_module("minitorch", device)

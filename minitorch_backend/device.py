@@ -1,11 +1,48 @@
 """``torch.minitorch``: the device's functions, shaped like ``torch.cuda``."""
 
+import os
+from typing import Any
+
 import torch
 
-from minitorch_backend import _C, random
+from minitorch_backend import (
+    _C,
+    _utils,  # noqa: F401  torch.load asks for torch.minitorch._utils._get_device_index
+    memory,
+    random,
+    streams,
+)
+from minitorch_backend._C import DeviceProperties
+from minitorch_backend._utils import _get_device_index
+from minitorch_backend.memory import *  # noqa: F403
 from minitorch_backend.random import *  # noqa: F403
+from minitorch_backend.streams import *  # noqa: F403
 
-__all__ = ["current_device", "device_count", "fallbacks", "is_available", "set_device", *random.__all__]
+__all__ = [
+    "DeviceProperties",
+    "can_device_access_peer",
+    "current_device",
+    "default_generators",
+    "device",
+    "device_count",
+    "device_of",
+    "fallbacks",
+    "get_amp_supported_dtype",
+    "get_device_capability",
+    "get_device_name",
+    "get_device_properties",
+    "init",
+    "is_available",
+    "is_bf16_supported",
+    "is_initialized",
+    "set_device",
+    "synchronize",
+    *memory.__all__,
+    *random.__all__,
+    *streams.__all__,
+]
+
+default_generators = tuple(_C.default_generator(i) for i in range(_C.device_count()))
 
 
 def is_available() -> bool:
@@ -18,6 +55,10 @@ def is_initialized() -> bool:
     return True
 
 
+def init() -> None:
+    """Does nothing: the device is ready when the package is imported."""
+
+
 def device_count() -> int:
     """Number of minitorch devices."""
     return _C.device_count()
@@ -28,9 +69,78 @@ def current_device() -> int:
     return _C.current_device()
 
 
-def set_device(device: "int | str | torch.device") -> None:
-    """Make ``device`` the calling thread's current device."""
-    _C.set_device(device if isinstance(device, int) else torch.device(device).index or 0)
+def set_device(device: "torch.device | str | int") -> None:
+    """Make ``device`` the calling thread's current device. A negative index changes nothing.
+
+    Raises RuntimeError for an index that does not exist.
+    """
+    index = _get_device_index(device, optional=True) if not isinstance(device, int) else device
+    if index >= 0:
+        _C.set_device(index)
+
+
+class device:
+    """Makes a device the current one for a ``with`` block. None and a negative index change nothing."""
+
+    def __init__(self, device: "torch.device | str | int | None") -> None:
+        self.idx = -1 if device is None else _get_device_index(device, optional=not isinstance(device, int))
+        self.prev_idx = -1
+
+    def __enter__(self) -> "device":
+        self.prev_idx = current_device()
+        if self.idx >= 0:
+            _C.set_device(self.idx)
+        return self
+
+    def __exit__(self, type: Any, value: Any, traceback: Any) -> None:
+        if self.idx >= 0:
+            _C.set_device(self.prev_idx)
+
+
+class device_of(device):
+    """Makes the device of ``obj`` (a tensor or storage) the current one; an object on another device changes nothing."""
+
+    def __init__(self, obj: Any) -> None:
+        super().__init__(obj.get_device() if getattr(obj, "is_minitorch", False) else -1)
+
+
+def synchronize(device: "torch.device | str | int | None" = None) -> None:
+    """Wait until all work of a device is done.
+
+    With MINITORCH_POISON=1 raises RuntimeError when a write outside a tensor was found.
+    """
+    _C.synchronize(_get_device_index(device, optional=True))
+
+
+def get_device_properties(device: "torch.device | str | int | None" = None) -> DeviceProperties:
+    """Name, backend, isa, total_memory (bytes), multi_processor_count (CPU cores), major and minor."""
+    return _C.device_properties(_get_device_index(device, optional=True))
+
+
+def get_device_name(device: "torch.device | str | int | None" = None) -> str:
+    """Name of the processor that a device runs on."""
+    return get_device_properties(device).name
+
+
+def get_device_capability(device: "torch.device | str | int | None" = None) -> tuple[int, int]:
+    """Compute capability (major, minor) of a device that is a GPU; (0, 0) on the CPU."""
+    properties = get_device_properties(device)
+    return properties.major, properties.minor
+
+
+def can_device_access_peer(device: "torch.device | str | int", peer_device: "torch.device | str | int") -> bool:
+    """Whether ``device`` can read and write the memory of another device. False for the device itself."""
+    return _C.can_access_peer(_get_device_index(device, optional=True), _get_device_index(peer_device, optional=True))
+
+
+def is_bf16_supported(including_emulation: bool = True) -> bool:
+    """True: every kernel takes bfloat16 and accumulates in float."""
+    return True
+
+
+def get_amp_supported_dtype() -> "list[torch.dtype]":
+    """The dtypes that autocast may use."""
+    return [torch.bfloat16, torch.float16]
 
 
 def fallbacks(clear: bool = False) -> "list[_C.FallbackRecord]":
@@ -44,10 +154,17 @@ def fallbacks(clear: bool = False) -> "list[_C.FallbackRecord]":
     return records
 
 
-def get_amp_supported_dtype() -> "list[torch.dtype]":
-    """The dtypes that autocast may use."""
-    return [torch.bfloat16, torch.float16]
+_forked = False
+
+
+def _after_fork() -> None:
+    global _forked
+    _forked = True
+
+
+os.register_at_fork(after_in_child=_after_fork)
 
 
 def _is_in_bad_fork() -> bool:
-    return False
+    """Whether this process was forked from one that uses a GPU. A child may go on using the CPU device."""
+    return _forked and _C.backend_name() == "cuda"

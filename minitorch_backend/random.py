@@ -8,6 +8,7 @@ from collections.abc import Iterable
 import torch
 
 from minitorch_backend import _C
+from minitorch_backend._utils import _get_device_index
 
 __all__ = [
     "get_rng_state",
@@ -23,9 +24,7 @@ __all__ = [
 
 
 def _generator(device: "int | str | torch.device | None" = None) -> torch.Generator:
-    if isinstance(device, str | torch.device):
-        device = torch.device(device).index
-    return _C.default_generator(-1 if device is None else device)
+    return _C.default_generator(_get_device_index(device, optional=True))
 
 
 def get_rng_state(device: "int | str | torch.device" = "minitorch") -> torch.Tensor:

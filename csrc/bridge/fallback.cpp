@@ -7,7 +7,6 @@
 #include <torch/library.h>
 
 #include <chrono>
-#include <cstdlib>
 #include <map>
 #include <mutex>
 #include <unordered_map>
@@ -15,6 +14,7 @@
 #include "bridge/tensor.h"
 #include "kernels/kernel.h"
 #include "runtime/backend.h"
+#include "runtime/environment.h"
 
 namespace minitorch {
 namespace {
@@ -23,17 +23,8 @@ std::mutex mutex;
 std::map<std::string, FallbackRecord> records;
 std::string (*call_site_provider)() = nullptr;
 
-FallbackPolicy policy_from_environment() {
-  const char* value = std::getenv("MINITORCH_FALLBACK");
-  const std::string name = value ? value : "";
-  if (name == "error") return FallbackPolicy::error;
-  if (name == "allow") return FallbackPolicy::allow;
-  TORCH_CHECK(name.empty() || name == "warn", "MINITORCH_FALLBACK='", name,
-              "' is not understood; allowed are error, warn and allow");
-  return FallbackPolicy::warn;
-}
 FallbackPolicy& policy() {
-  static FallbackPolicy value = policy_from_environment();
+  static FallbackPolicy value = environment().fallback;
   return value;
 }
 

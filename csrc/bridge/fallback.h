@@ -4,9 +4,10 @@
 #include <string>
 #include <vector>
 
+#include "runtime/environment.h"
+
 namespace minitorch {
 
-enum class FallbackPolicy { error, warn, allow };
 
 struct FallbackRecord {
   std::string op;         // "aten::histc"

@@ -1,9 +1,12 @@
 // Answers PyTorch's generic questions about the device.
 #include <ATen/detail/PrivateUse1HooksInterface.h>
 
+#include "bridge/allocator.h"
 #include "bridge/generator.h"
+#include "bridge/pinned.h"
 #include "bridge/tensor.h"
 #include "runtime/backend.h"
+#include "runtime/device_memory.h"
 
 namespace minitorch {
 namespace {
@@ -11,7 +14,9 @@ namespace {
 struct Hooks final : at::PrivateUse1HooksInterface {
   bool isBuilt() const override { return true; }
   bool isAvailable() const override { return backend().device_count() > 0; }
-  bool hasPrimaryContext(c10::DeviceIndex) const override { return true; }
+  bool hasPrimaryContext(c10::DeviceIndex device) const override {
+    return device >= 0 && device < backend().device_count();
+  }
   c10::DeviceIndex deviceCount() const override { return static_cast<c10::DeviceIndex>(backend().device_count()); }
   void setCurrentDevice(c10::DeviceIndex device) const override { backend().set_device(device); }
   c10::DeviceIndex getCurrentDevice() const override {
@@ -27,12 +32,28 @@ struct Hooks final : at::PrivateUse1HooksInterface {
   }
   const at::Generator& getDefaultGenerator(c10::DeviceIndex device) const override { return default_generator(device); }
   at::Generator getNewGenerator(c10::DeviceIndex device) const override { return new_generator(device); }
-  c10::Device getDeviceFromPtr(void*) const override { return c10::Device(kDevice, backend().current_device()); }
+
+  c10::Device getDeviceFromPtr(void* data) const override {
+    for (int d = 0; d < backend().device_count(); d++)
+      if (caching_allocator(d).owns(data)) return c10::Device(kDevice, static_cast<c10::DeviceIndex>(d));
+    TORCH_CHECK(backend().host_accessible(), "The pointer does not belong to a minitorch device");
+    return c10::Device(kDevice, static_cast<c10::DeviceIndex>(backend().current_device()));
+  }
+  bool isPinnedPtr(const void* data) const override { return pinned_allocator().owns(data); }
+  c10::Allocator* getPinnedMemoryAllocator() const override { return pinned_host_allocator(); }
+
+  // storage.resize_ keeps what both sizes have.
   void resizePrivateUse1Bytes(const c10::Storage& storage, size_t bytes) const override {
-    at::DataPtr fresh = storage.allocator()->allocate(bytes);
-    storage.allocator()->copy_data(fresh.get(), storage.data(), std::min(bytes, storage.nbytes()));
+    at::DataPtr fresh = allocate_data(index_of(storage), bytes);
+    const size_t kept = std::min(bytes, storage.nbytes());
+    if (kept > 0) device_allocator()->copy_data(fresh.get(), storage.data(), kept);
     storage.set_data_ptr_noswap(std::move(fresh));
     storage.set_nbytes(bytes);
+  }
+
+ private:
+  static int index_of(const c10::Storage& storage) {
+    return storage.device().index() < 0 ? backend().current_device() : storage.device().index();
   }
 };
 

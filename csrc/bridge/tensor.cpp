@@ -5,6 +5,7 @@
 #include <c10/core/TensorImpl.h>
 
 #include "bridge/allocator.h"
+#include "bridge/storage.h"
 #include "runtime/backend.h"
 
 namespace minitorch {
@@ -50,12 +51,25 @@ c10::Storage alias_storage(const c10::Storage& source, c10::Device device, c10::
 }
 }  // namespace
 
+// What at::detail::empty_generic does, with our storage object in place of c10's.
 at::Tensor empty(at::IntArrayRef sizes, at::ScalarType dtype, std::optional<at::MemoryFormat> format) {
-  return at::detail::empty_generic(sizes, device_allocator(), kKeys, dtype, format);
+  at::detail::check_size_nonnegative(sizes);
+  const auto type = c10::scalarTypeToTypeMeta(dtype);
+  auto tensor = at::detail::make_tensor_base<c10::TensorImpl>(
+      c10::Storage(make_storage(at::detail::computeStorageNbytesContiguous(sizes, type.itemsize()))), kKeys, type);
+  auto* impl = tensor.unsafeGetTensorImpl();
+  if (sizes.size() != 1 || sizes[0] != 0) impl->set_sizes_contiguous(sizes);
+  if (format && *format != at::MemoryFormat::Contiguous) impl->empty_tensor_restride(*format);
+  return tensor;
 }
 
 at::Tensor empty_strided(at::IntArrayRef sizes, at::IntArrayRef strides, at::ScalarType dtype) {
-  return at::detail::empty_strided_generic(sizes, strides, device_allocator(), kKeys, dtype);
+  at::detail::check_size_nonnegative(sizes);
+  const auto type = c10::scalarTypeToTypeMeta(dtype);
+  auto tensor = at::detail::make_tensor_base<c10::TensorImpl>(
+      c10::Storage(make_storage(at::detail::computeStorageNbytes(sizes, strides, type.itemsize()))), kKeys, type);
+  tensor.unsafeGetTensorImpl()->set_sizes_and_strides(sizes, strides);
+  return tensor;
 }
 
 DType to_dtype(at::ScalarType type) {

@@ -6,5 +6,6 @@ namespace minitorch {
 
 void bind_fallback(py::module& m);
 void bind_generator(py::module& m);
+void bind_runtime(py::module& m);
 
 }  // namespace minitorch

@@ -3,6 +3,7 @@
 
 #include "bridge/generator.h"
 #include "python/bindings.h"
+#include "runtime/backend.h"
 
 namespace minitorch {
 
@@ -10,6 +11,7 @@ void bind_generator(py::module& m) {
   m.def(
       "default_generator",
       [](int device) {
+        if (device >= 0) check_device(device);
         return py::reinterpret_steal<py::object>(
             THPGenerator_Wrap(default_generator(static_cast<c10::DeviceIndex>(device))));
       },

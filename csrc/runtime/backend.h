@@ -3,14 +3,38 @@
 #pragma once
 #include <cstddef>
 #include <cstdint>
+#include <string>
 
 namespace minitorch {
 
-// A stream of a device. Id 0 is the device's default stream.
+// A stream of a device. Id 0 is the device's default stream. Bit 0 of the id of any other stream says that it has high
+// priority, so a stream can be carried around as three plain numbers.
 struct Stream {
   int device = 0;
   int64_t id = 0;
   bool operator==(const Stream&) const = default;
+  // As torch.cuda.Stream has it: -1 is high, 0 is normal.
+  int priority() const { return id & 1 ? -1 : 0; }
+};
+
+// A point in a stream's work. Backends derive from it; create_event and destroy_event own it.
+struct Event {
+  int device = 0;
+  bool timing = false;
+};
+
+struct DeviceProperties {
+  std::string name;     // of the processor
+  std::string backend;  // Backend::name()
+  std::string isa;      // the instruction set or compute capability that kernels run with
+  int64_t total_memory = 0;
+  int multi_processor_count = 0;  // cores or streaming multiprocessors
+  int major = 0, minor = 0;       // compute capability; 0.0 on the CPU
+};
+
+struct MemoryInfo {
+  size_t free = 0;
+  size_t total = 0;
 };
 
 class Backend {
@@ -19,31 +43,65 @@ class Backend {
 
   virtual const char* name() const noexcept = 0;  // "cpu" or "cuda"
   virtual int device_count() const noexcept = 0;
-  // The calling thread's current device, and its current stream on a device.
-  virtual int current_device() const noexcept = 0;
-  virtual void set_device(int device) = 0;
-  virtual Stream current_stream(int device) const noexcept = 0;
-  virtual Stream exchange_stream(Stream stream) = 0;  // returns the previous current stream of that device
-
+  virtual DeviceProperties properties(int device) const = 0;
   // True if host code may read and write device memory directly.
   virtual bool host_accessible() const noexcept = 0;
+  // True if work is done when the call that asks for it returns. Memory then needs no bookkeeping by stream.
+  virtual bool synchronous() const noexcept = 0;
+
+  // The calling thread's current device. set_device throws InvalidDevice for an index that does not exist.
+  virtual int current_device() const noexcept = 0;
+  virtual void set_device(int device) = 0;
+
+  // Streams. `current_stream` is the calling thread's; `exchange_stream` returns the previous one of that device.
+  // `pooled_stream` hands out a fixed set in turn, `new_stream` one that nobody else has.
+  virtual Stream current_stream(int device) const noexcept = 0;
+  virtual Stream exchange_stream(Stream stream) = 0;
+  virtual Stream pooled_stream(int device, bool high_priority) = 0;
+  virtual Stream new_stream(int device, int priority) = 0;
+  virtual bool query_stream(Stream stream) = 0;
+  virtual void synchronize_stream(Stream stream) = 0;
+  virtual void synchronize_device(int device) = 0;
+
+  // Events. An event that was never recorded counts as complete. elapsed_ms throws std::runtime_error unless both events
+  // were recorded with timing.
+  virtual Event* create_event(int device, bool timing) = 0;
+  virtual void destroy_event(Event* event) noexcept = 0;
+  virtual void record_event(Event* event, Stream stream) = 0;
+  virtual void wait_event(Event* event, Stream stream) = 0;
+  virtual bool query_event(Event* event) = 0;
+  virtual void synchronize_event(Event* event) = 0;
+  virtual double elapsed_ms(Event* start, Event* end) = 0;
 
   // Memory from the system, without caching: the caching allocator's supply. Null when there is none left.
   virtual void* system_allocate(int device, size_t bytes) noexcept = 0;
   virtual void system_free(int device, void* ptr, size_t bytes) noexcept = 0;
+  // Gives the physical pages behind a range back while keeping the addresses. False if the backend cannot.
+  virtual bool system_decommit(int device, void* ptr, size_t bytes) noexcept = 0;
+  virtual MemoryInfo memory_info(int device) const = 0;
+  // Host memory that the device can copy from and to asynchronously.
+  virtual void* host_allocate(size_t bytes) noexcept = 0;
+  virtual void host_free(void* ptr, size_t bytes) noexcept = 0;
 
-  virtual void synchronize_stream(Stream stream) = 0;
-  virtual void synchronize_device(int device) = 0;
+  virtual void fill_bytes(void* ptr, unsigned char value, size_t bytes, Stream stream) = 0;
+  virtual void copy_bytes(void* to, const void* from, size_t bytes, Stream stream) = 0;  // within the device
+  virtual void copy_to_host(void* host, const void* device_ptr, size_t bytes, Stream stream) = 0;  // blocks
 };
 
 // The active backend; the first call chooses it. Throws std::runtime_error if MINITORCH_BACKEND asks for what is not
 // there or names something unknown.
 Backend& backend();
 
-// The caching allocator. `allocate` returns 64-byte aligned memory of the device for the current stream, null for 0
-// bytes; it throws OutOfMemory when neither the cache nor the system has enough.
+// The caching allocator in plain pointers. `allocate` returns 64-byte aligned memory of the device for the current
+// stream, null for 0 bytes; it throws OutOfMemory when neither the cache nor the system has enough.
 void* allocate(int device, size_t bytes);
 void deallocate(void* ptr) noexcept;
+
+// Waits for a device and throws std::runtime_error if a check of memory (see poison.h) failed since the last call.
+void synchronize(int device);
+
+// Throws InvalidDevice unless 0 <= device < device_count().
+void check_device(int device);
 
 // Chooses the best instruction set that this CPU and this build have, or the one named by MINITORCH_ISA. Throws
 // std::runtime_error if that is unknown or not available.

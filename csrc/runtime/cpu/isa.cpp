@@ -1,10 +1,10 @@
 // Choice of the CPU instruction set.
-#include <cstdlib>
 #include <stdexcept>
 #include <string>
 
 #include "kernels/kernel.h"
 #include "runtime/backend.h"
+#include "runtime/environment.h"
 
 namespace minitorch {
 namespace {
@@ -46,17 +46,18 @@ void select_cpu_slot() {
   const Isa isas[] = {{"avx512", Slot::avx512, avx512, has_avx512},
                       {"avx2", Slot::avx2, avx2, has_avx2},
                       {"baseline", Slot::baseline, baseline, true}};
-  const char* wanted = std::getenv("MINITORCH_ISA");
+  const std::string& wanted = environment().isa;
   std::string usable;
   for (const Isa& isa : isas) {
     if (!isa.built || !isa.supported) continue;
     usable += usable.empty() ? isa.name : std::string(", ") + isa.name;
-    if (wanted != nullptr && *wanted != '\0' && std::string(wanted) != isa.name) continue;
+    if (!wanted.empty() && wanted != isa.name) continue;
     active_slot = isa.slot;
     return;
   }
-  throw std::runtime_error(std::string("MINITORCH_ISA='") + (wanted ? wanted : "") +
-                           "' cannot be used; this build on this processor allows " + (usable.empty() ? "none" : usable));
+  if (wanted.empty()) throw std::runtime_error("this build has no kernels for this processor: it was built for newer ones");
+  throw std::runtime_error("MINITORCH_ISA='" + wanted + "' cannot be used; this build on this processor allows: " +
+                           (usable.empty() ? "none" : usable));
 }
 
 }  // namespace minitorch

@@ -2,7 +2,6 @@
 // it answers null, with the reason, when there is no usable GPU.
 #include <array>
 #include <atomic>
-#include <cstdlib>
 #include <memory>
 #include <mutex>
 #include <vector>
@@ -10,6 +9,7 @@
 #include "kernels/kernel.h"
 #include "runtime/backend.h"
 #include "runtime/cuda/cuda.h"
+#include "runtime/environment.h"
 
 namespace minitorch {
 namespace {
@@ -238,10 +238,7 @@ cudaStream_t current_stream() { return instance->handle(instance->current_stream
 int multiprocessors() { return instance->cached_properties(instance->current_device()).multi_processor_count; }
 
 void check_launch(const char* kernel) {
-  static const bool blocking = [] {
-    const char* value = std::getenv("MINITORCH_LAUNCH_BLOCKING");
-    return value != nullptr && *value == '1';
-  }();
+  static const bool blocking = environment().launch_blocking;
   cudaError_t error = cudaGetLastError();
   if (error == cudaSuccess && blocking) error = cudaStreamSynchronize(current_stream());
   check(error, kernel);

@@ -1,0 +1,486 @@
+// The caching allocator's fast path, its pools and its statistics; see caching_allocator.h for the scheme.
+#include "runtime/caching_allocator.h"
+
+#include <algorithm>
+#include <mutex>
+#include <utility>
+
+#include "runtime/errors.h"
+#include "runtime/poison.h"
+
+namespace minitorch {
+
+struct Pool {
+  FreeBins bins;
+  Block* quick[kQuickClasses] = {};
+  CachingAllocator* const owner;
+  const Stream stream;
+  const bool large;
+  Pool(CachingAllocator* allocator, Stream s, bool is_large) : owner(allocator), stream(s), large(is_large) {}
+};
+
+namespace {
+
+constexpr size_t kMostQuickBytes = size_t{8} << 20;  // waiting in quick lists before they are merged
+constexpr size_t kSmallestRemainder[2] = {kBlockAlignment, 4096};  // worth its own block, in the small and large pool
+constexpr size_t kSmallestGrowth[2] = {size_t{2} << 20, size_t{16} << 20};
+constexpr size_t kLargestGrowth = size_t{32} << 20;
+constexpr size_t kResidentSlack = size_t{8} << 20;
+constexpr size_t kSmallestDecommit = size_t{4} << 20;  // holds a whole huge page at any alignment
+constexpr int kNearFits = 16;
+constexpr int kAllFits = 1 << 30;
+
+size_t round_up(size_t n, size_t step) { return (n + step - 1) / step * step; }
+
+}  // namespace
+
+CachingAllocator::CachingAllocator(Backend& backend, int device, Options options)
+    : backend_(backend),
+      device_(device),
+      options_(options),
+      by_stream_(!backend.synchronous() && options.kind == Kind::device),
+      limit_(options.limit) {
+  for (const bool large : {false, true}) default_pools_[large] = std::make_unique<Pool>(this, Stream{device, 0}, large);
+}
+
+CachingAllocator::~CachingAllocator() {
+  for (const Pending& pending : pending_) backend_.destroy_event(pending.event);
+  for (const auto& [base, segment] : segments_) {
+    system_free(segment->base, segment->size);
+    delete segment;
+  }
+}
+
+Pool& CachingAllocator::pool_for(Stream stream, bool large) {
+  if (!by_stream_ || stream.id == 0) return *default_pools_[large];
+  std::unique_ptr<Pool>& pool = other_pools_[large][stream.id];
+  if (pool == nullptr) pool = std::make_unique<Pool>(this, stream, large);
+  return *pool;
+}
+
+Block* CachingAllocator::allocate(size_t bytes, Stream stream) {
+  if (options_.poison) throw_if_memory_was_damaged();
+  const size_t padded = bytes + (options_.poison ? 2 * kCanaryBytes : 0);
+  if (padded < bytes || padded > (size_t{1} << 47)) throw_out_of_memory(bytes);
+  const size_t size = round_block_size(padded);
+  Block* block;
+  {
+    std::lock_guard guard(lock_);
+    block = allocate_locked(size, bytes, stream);
+  }
+  if (block == nullptr) {
+    // The slow way out: everything that streams still use is waited for, and everything cached is given back.
+    wait_for_events();
+    empty_cache();
+    std::lock_guard guard(lock_);
+    stats_.num_alloc_retries++;
+    block = allocate_locked(size, bytes, stream);
+    if (block == nullptr) stats_.num_ooms++;
+  }
+  if (block == nullptr) throw_out_of_memory(bytes);
+  if (options_.poison) arm_guards(block, stream);
+  return block;
+}
+
+Block* CachingAllocator::allocate_locked(size_t size, size_t requested, Stream stream) {
+  if (!pending_.empty()) process_events();
+  const bool large = size > kSmallLimit;
+  Pool& pool = pool_for(stream, large);
+  Block* block = nullptr;
+  if (size <= kQuickLimit) {
+    Block*& quick = pool.quick[quick_class(size)];
+    if (quick != nullptr) {
+      block = quick;
+      quick = block->next;
+      quick_bytes_ -= size;
+    }
+  }
+  const bool from_bins = block == nullptr;
+  if (from_bins) {
+    block = take_free(pool, size, kNearFits);
+    if (block == nullptr && quick_bytes_ > 0) {
+      flush_quick_lists();
+      block = take_free(pool, size, kNearFits);
+    }
+    if (block == nullptr) block = take_free(pool, size, kAllFits);
+    if (block == nullptr) {
+      if (!grow(pool, size)) return nullptr;
+      block = take_free(pool, size, kAllFits);
+    }
+  }
+  block->state = Block::State::held;
+  block->requested = requested;
+  stats_.allocation.increase(large, 1);
+  stats_.allocated_bytes.increase(large, static_cast<int64_t>(block->size));
+  stats_.requested_bytes.increase(large, static_cast<int64_t>(requested));
+  if (from_bins) bound_resident();
+  return block;
+}
+
+void CachingAllocator::deallocate(Block* block) noexcept {
+  if (options_.poison) check_guards(block);
+  std::lock_guard guard(lock_);
+  Pool& pool = *block->pool;
+  stats_.allocation.decrease(pool.large, 1);
+  stats_.allocated_bytes.decrease(pool.large, static_cast<int64_t>(block->size));
+  stats_.requested_bytes.decrease(pool.large, static_cast<int64_t>(block->requested));
+  if (__builtin_expect(block->uses != nullptr, 0)) {
+    block->state = Block::State::pending;
+    pending_blocks_.increase(pool.large, 1);
+    pending_bytes_.increase(pool.large, static_cast<int64_t>(block->size));
+    for (const int i : {int{PoolStat::kAll}, PoolStat::kSmall + pool.large}) {
+      active_peak_[i] =
+          std::max(active_peak_[i], stats_.allocation.stat[i].current + pending_blocks_.stat[i].current);
+      active_bytes_peak_[i] =
+          std::max(active_bytes_peak_[i], stats_.allocated_bytes.stat[i].current + pending_bytes_.stat[i].current);
+    }
+    for (const Stream stream : *block->uses) {
+      Event* event = backend_.create_event(device_, false);
+      backend_.record_event(event, stream);
+      pending_.push_back({event, block});
+      pending_events_[block]++;
+    }
+    delete std::exchange(block->uses, nullptr);
+  } else if (block->size <= kQuickLimit) {
+    Block*& quick = pool.quick[quick_class(block->size)];
+    block->state = Block::State::quick;
+    block->next = quick;
+    quick = block;
+    quick_bytes_ += block->size;
+    if (quick_bytes_ > kMostQuickBytes) flush_quick_lists();
+  } else {
+    put_free(block);
+  }
+}
+
+void free_block(Block* block) noexcept { block->pool->owner->deallocate(block); }
+
+void CachingAllocator::record_stream(Block* block, Stream stream) {
+  if (!by_stream_ || stream == block->pool->stream) return;
+  std::lock_guard guard(lock_);
+  if (block->uses == nullptr) block->uses = new std::vector<Stream>;
+  if (std::find(block->uses->begin(), block->uses->end(), stream) == block->uses->end()) block->uses->push_back(stream);
+}
+
+// Reuses blocks whose other streams have passed their events. Stops at the first event of a stream that has not.
+void CachingAllocator::process_events() {
+  std::vector<Pending> waiting;
+  for (const Pending& pending : pending_) {
+    if (!backend_.query_event(pending.event)) {
+      waiting.push_back(pending);
+      continue;
+    }
+    backend_.destroy_event(pending.event);
+    if (--pending_events_[pending.block] > 0) continue;
+    pending_events_.erase(pending.block);
+    const bool large = pending.block->pool->large;
+    pending_blocks_.decrease(large, 1);
+    pending_bytes_.decrease(large, static_cast<int64_t>(pending.block->size));
+    put_free(pending.block);
+  }
+  pending_ = std::move(waiting);
+}
+
+void CachingAllocator::wait_for_events() {
+  {
+    std::lock_guard guard(lock_);
+    if (pending_.empty()) return;
+    stats_.num_sync_all_streams++;
+  }
+  backend_.synchronize_device(device_);
+}
+
+// ---- Free blocks ----------------------------------------------------------------------------------------------------
+
+Block* CachingAllocator::take_free(Pool& pool, size_t size, int most_steps) {
+  Block* block = pool.bins.find(size, most_steps);
+  return block == nullptr ? nullptr : carve(pool, block, size);
+}
+
+// Takes `block` out of the bins and cuts what is left over the size off its end.
+Block* CachingAllocator::carve(Pool& pool, Block* block, size_t size) {
+  remove_free(block);
+  if (block->size - size >= kSmallestRemainder[pool.large]) {
+    Block* rest = new_node();
+    rest->base = block->base + size;
+    rest->size = block->size - size;
+    rest->pool = &pool;
+    rest->segment = block->segment;
+    // Which pages of a free block are there is not known; its front is the likelier part.
+    rest->resident = block->resident - std::min(block->resident, size);
+    block->resident -= rest->resident;
+    rest->before = block;
+    rest->after = block->after;
+    if (rest->after) rest->after->before = rest;
+    block->after = rest;
+    block->size = size;
+    insert_free(rest);
+  }
+  resident_ += block->size - block->resident;
+  block->resident = block->size;
+  return block;
+}
+
+// Merges a block with its free neighbours and files it.
+void CachingAllocator::put_free(Block* block) {
+  const auto absorb = [&](Block* left, Block* right) {
+    left->size += right->size;
+    left->resident += right->resident;
+    left->after = right->after;
+    if (left->after) left->after->before = left;
+    delete_node(right);
+    return left;
+  };
+  if (Block* left = block->before; left && left->state == Block::State::free) {
+    remove_free(left);
+    block = absorb(left, block);
+  }
+  if (Block* right = block->after; right && right->state == Block::State::free) {
+    remove_free(right);
+    block = absorb(block, right);
+  }
+  insert_free(block);
+}
+
+void CachingAllocator::insert_free(Block* block) {
+  block->pool->bins.insert(block);
+  if (block->whole_segment()) return;
+  stats_.inactive_split.increase(block->pool->large, 1);
+  stats_.inactive_split_bytes.increase(block->pool->large, static_cast<int64_t>(block->size));
+}
+
+void CachingAllocator::remove_free(Block* block) {
+  block->pool->bins.remove(block);
+  if (block->whole_segment()) return;
+  stats_.inactive_split.decrease(block->pool->large, 1);
+  stats_.inactive_split_bytes.decrease(block->pool->large, static_cast<int64_t>(block->size));
+}
+
+void CachingAllocator::flush_quick_lists() {
+  const auto flush = [&](Pool& pool) {
+    for (Block*& list : pool.quick)
+      for (Block* block = std::exchange(list, nullptr); block != nullptr;) {
+        Block* const following = block->next;
+        put_free(block);
+        block = following;
+      }
+  };
+  flush(*default_pools_[false]);
+  for (auto& [id, pool] : other_pools_[false]) flush(*pool);
+  quick_bytes_ = 0;
+}
+
+// ---- Segments -------------------------------------------------------------------------------------------------------
+
+bool CachingAllocator::grow(Pool& pool, size_t size) {
+  const size_t reserved = static_cast<size_t>(stats_.reserved_bytes.stat[PoolStat::kAll].current);
+  const size_t exact = round_up(size, kSegmentAlignment);
+  const size_t growth = std::clamp(round_up(reserved / 8, kSegmentAlignment), kSmallestGrowth[pool.large], kLargestGrowth);
+  for (const size_t bytes : {std::max(exact, growth), exact, round_up(size, size_t{64} << 10)}) {
+    if (reserved + bytes > limit_) continue;
+    void* const base = system_allocate(bytes);
+    if (base == nullptr) continue;
+    stats_.num_device_alloc++;
+    stats_.segment.increase(pool.large, 1);
+    stats_.reserved_bytes.increase(pool.large, static_cast<int64_t>(bytes));
+    Block* block = new_node();
+    block->base = static_cast<char*>(base);
+    block->size = bytes;
+    block->pool = &pool;
+    block->segment = new Segment{block->base, bytes, device_};
+    segments_.emplace(reinterpret_cast<uintptr_t>(base), block->segment);
+    insert_free(block);
+    return true;
+  }
+  return false;
+}
+
+// Gives back a free block that is a whole segment.
+void CachingAllocator::release_segment(Block* block) {
+  const bool large = block->pool->large;
+  Segment* const segment = block->segment;
+  remove_free(block);
+  resident_ -= block->resident;
+  delete_node(block);
+  segments_.erase(reinterpret_cast<uintptr_t>(segment->base));
+  stats_.segment.decrease(large, 1);
+  stats_.reserved_bytes.decrease(large, static_cast<int64_t>(segment->size));
+  stats_.num_device_free++;
+  system_free(segment->base, segment->size);
+  delete segment;
+}
+
+void CachingAllocator::release_free_segments() {
+  const auto release = [&](Pool& pool) {
+    pool.bins.for_each_descending([&](Block* block) {
+      if (block->whole_segment()) release_segment(block);
+      return true;
+    });
+  };
+  for (const bool large : {false, true}) {
+    release(*default_pools_[large]);
+    for (auto& [id, pool] : other_pools_[large]) release(*pool);
+  }
+}
+
+void CachingAllocator::empty_cache() {
+  std::lock_guard guard(lock_);
+  if (!pending_.empty()) process_events();
+  flush_quick_lists();
+  release_free_segments();
+  resident_floor_ = 0;
+}
+
+// Keeps the memory that has pages below what was held at most, plus slack: gives pages of free blocks back, the largest
+// first. When that does not reach, for free blocks are small, it is tried again only 8 MiB later.
+void CachingAllocator::bound_resident() {
+  const size_t held = static_cast<size_t>(stats_.allocated_bytes.stat[PoolStat::kAll].current);
+  most_held_ = std::max(most_held_, held);
+  const size_t bound = most_held_ + most_held_ / 16 + kResidentSlack;
+  if (resident_ <= std::max(bound, resident_floor_)) return;
+  flush_quick_lists();
+  bool possible = true;
+  const auto give_back = [&](Pool& pool) {
+    pool.bins.for_each_descending([&](Block* block) {
+      if (!possible || resident_ <= bound || block->size < kSmallestDecommit) return false;
+      if (block->resident == 0) return true;
+      if (block->whole_segment()) {
+        release_segment(block);
+        return true;
+      }
+      const uintptr_t begin = round_up(reinterpret_cast<uintptr_t>(block->base), kSegmentAlignment);
+      const uintptr_t end = (reinterpret_cast<uintptr_t>(block->base) + block->size) / kSegmentAlignment * kSegmentAlignment;
+      possible = backend_.system_decommit(device_, reinterpret_cast<void*>(begin), end - begin);
+      if (!possible) return false;
+      const size_t edges = std::min(block->size - (end - begin), block->resident);
+      resident_ -= block->resident - edges;
+      block->resident = edges;
+      return true;
+    });
+  };
+  give_back(*default_pools_[true]);
+  for (auto& [id, pool] : other_pools_[true]) give_back(*pool);
+  give_back(*default_pools_[false]);
+  resident_floor_ = resident_ > bound ? resident_ + kResidentSlack : 0;
+}
+
+void* CachingAllocator::system_allocate(size_t bytes) {
+  return options_.kind == Kind::device ? backend_.system_allocate(device_, bytes) : backend_.host_allocate(bytes);
+}
+
+void CachingAllocator::system_free(void* ptr, size_t bytes) {
+  if (options_.kind == Kind::device) {
+    backend_.system_free(device_, ptr, bytes);
+  } else {
+    backend_.host_free(ptr, bytes);
+  }
+}
+
+bool CachingAllocator::owns(const void* ptr) {
+  std::lock_guard guard(lock_);
+  const uintptr_t address = reinterpret_cast<uintptr_t>(ptr);
+  auto next = segments_.upper_bound(address);
+  if (next == segments_.begin()) return false;
+  --next;
+  return address < next->first + next->second->size;
+}
+
+Block* CachingAllocator::new_node() {
+  if (spare_nodes_ == nullptr) {
+    constexpr int kChunk = 256;
+    node_chunks_.push_back(std::make_unique<Block[]>(kChunk));
+    for (int i = kChunk - 1; i >= 0; i--) delete_node(&node_chunks_.back()[i]);
+  }
+  Block* node = spare_nodes_;
+  spare_nodes_ = node->next;
+  *node = Block{};
+  return node;
+}
+
+void CachingAllocator::delete_node(Block* block) {
+  block->next = spare_nodes_;
+  spare_nodes_ = block;
+}
+
+// ---- Limits and figures ---------------------------------------------------------------------------------------------
+
+void CachingAllocator::set_limit(size_t bytes) {
+  std::lock_guard guard(lock_);
+  limit_ = bytes;
+}
+
+void CachingAllocator::throw_out_of_memory(size_t bytes) {
+  const MemoryStats now = stats();
+  const size_t held = static_cast<size_t>(now.allocated_bytes.stat[PoolStat::kAll].current);
+  const size_t reserved = static_cast<size_t>(now.reserved_bytes.stat[PoolStat::kAll].current);
+  const MemoryInfo info = backend_.memory_info(device_);
+  std::string text = "minitorch out of memory. Tried to allocate " + format_bytes(bytes) + ". ";
+  text += options_.kind == Kind::device ? "Device minitorch:" + std::to_string(device_) : "The host";
+  text += " has a total capacity of " + format_bytes(info.total) + " of which " + format_bytes(info.free) + " is free. ";
+  if (limit_ != SIZE_MAX) {
+    text += "This process may take " + format_bytes(limit_) + " (MINITORCH_MEMORY_LIMIT or set_per_process_memory_fraction). ";
+  }
+  text += "It holds " + format_bytes(held) + " in tensors and " + format_bytes(reserved - std::min(held, reserved)) +
+          " in blocks that are free but could not be used or given back.";
+  throw OutOfMemory(text);
+}
+
+MemoryStats CachingAllocator::stats() {
+  std::lock_guard guard(lock_);
+  MemoryStats s = stats_;
+  const auto active = [](const PoolStat& held, const PoolStat& pending, const int64_t* peak) {
+    PoolStat sum = held;
+    for (int i = 0; i < PoolStat::kPools; i++) {
+      sum.stat[i].current += pending.stat[i].current;
+      sum.stat[i].freed -= pending.stat[i].current;
+      sum.stat[i].peak = std::max(sum.stat[i].peak, peak[i]);
+    }
+    return sum;
+  };
+  s.active = active(stats_.allocation, pending_blocks_, active_peak_);
+  s.active_bytes = active(stats_.allocated_bytes, pending_bytes_, active_bytes_peak_);
+  return s;
+}
+
+void CachingAllocator::reset_peak_stats() {
+  std::lock_guard guard(lock_);
+  stats_.for_each([](const char*, PoolStat& figure) {
+    for (Stat& stat : figure.stat) stat.reset_peak();
+  });
+  for (int i = 0; i < PoolStat::kPools; i++) {
+    active_peak_[i] = stats_.allocation.stat[i].current + pending_blocks_.stat[i].current;
+    active_bytes_peak_[i] = stats_.allocated_bytes.stat[i].current + pending_bytes_.stat[i].current;
+  }
+}
+
+void CachingAllocator::reset_accumulated_stats() {
+  std::lock_guard guard(lock_);
+  stats_.for_each([](const char*, PoolStat& figure) {
+    for (Stat& stat : figure.stat) stat.reset_accumulated();
+  });
+  stats_.num_alloc_retries = stats_.num_ooms = stats_.num_sync_all_streams = 0;
+  stats_.num_device_alloc = stats_.num_device_free = 0;
+}
+
+std::vector<std::pair<std::string, int64_t>> flatten(MemoryStats stats) {
+  std::vector<std::pair<std::string, int64_t>> flat;
+  static constexpr const char* kPoolNames[PoolStat::kPools] = {"all", "small_pool", "large_pool"};
+  stats.for_each([&](const std::string& name, const PoolStat& figure) {
+    for (int pool = 0; pool < PoolStat::kPools; pool++) {
+      const std::string prefix = name + "." + kPoolNames[pool] + ".";
+      const Stat& stat = figure.stat[pool];
+      flat.emplace_back(prefix + "current", stat.current);
+      flat.emplace_back(prefix + "peak", stat.peak);
+      flat.emplace_back(prefix + "allocated", stat.allocated);
+      flat.emplace_back(prefix + "freed", stat.freed);
+    }
+  });
+  flat.emplace_back("num_alloc_retries", stats.num_alloc_retries);
+  flat.emplace_back("num_ooms", stats.num_ooms);
+  flat.emplace_back("num_sync_all_streams", stats.num_sync_all_streams);
+  flat.emplace_back("num_device_alloc", stats.num_device_alloc);
+  flat.emplace_back("num_device_free", stats.num_device_free);
+  return flat;
+}
+
+}  // namespace minitorch

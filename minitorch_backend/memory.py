@@ -1,0 +1,133 @@
+"""Memory of the device: what is held, what is cached, and how much there may be. Shaped like ``torch.cuda.memory``."""
+
+from collections import OrderedDict
+from typing import Any
+
+import torch
+
+from minitorch_backend import _C
+from minitorch_backend._utils import _get_device_index
+
+__all__ = [
+    "empty_cache",
+    "get_per_process_memory_fraction",
+    "max_memory_allocated",
+    "max_memory_reserved",
+    "mem_get_info",
+    "memory_allocated",
+    "memory_reserved",
+    "memory_stats",
+    "memory_summary",
+    "reset_accumulated_memory_stats",
+    "reset_peak_memory_stats",
+    "set_per_process_memory_fraction",
+]
+
+Device = torch.device | str | int | None
+
+
+def memory_stats(device: Device = None) -> "OrderedDict[str, int]":
+    """Statistics of the caching allocator, under the keys of ``torch.cuda.memory_stats`` and with their meaning.
+
+    ``{allocation,segment,active,inactive_split,allocated_bytes,reserved_bytes,active_bytes,inactive_split_bytes,
+    requested_bytes}.{all,small_pool,large_pool}.{current,peak,allocated,freed}`` and the counters
+    ``num_alloc_retries``, ``num_ooms``, ``num_sync_all_streams``, ``num_device_alloc`` and ``num_device_free``.
+    Requests up to 1 MiB are in the small pool.
+    """
+    return OrderedDict(sorted(_C.memory_stats(_get_device_index(device, optional=True)).items()))
+
+
+def memory_allocated(device: Device = None) -> int:
+    """Bytes that tensors hold now."""
+    return memory_stats(device)["allocated_bytes.all.current"]
+
+
+def max_memory_allocated(device: Device = None) -> int:
+    """The most bytes that tensors held at once, since the start or the last ``reset_peak_memory_stats``."""
+    return memory_stats(device)["allocated_bytes.all.peak"]
+
+
+def memory_reserved(device: Device = None) -> int:
+    """Bytes that the allocator has taken from the system, for tensors and as cache."""
+    return memory_stats(device)["reserved_bytes.all.current"]
+
+
+def max_memory_reserved(device: Device = None) -> int:
+    """The most bytes taken from the system at once, since the start or the last ``reset_peak_memory_stats``."""
+    return memory_stats(device)["reserved_bytes.all.peak"]
+
+
+def reset_peak_memory_stats(device: Device = None) -> None:
+    """Let the peaks start again from what is held now."""
+    _C.reset_peak_memory_stats(_get_device_index(device, optional=True))
+
+
+def reset_accumulated_memory_stats(device: Device = None) -> None:
+    """Let the sums (``allocated``, ``freed``, the counters) start again from zero."""
+    _C.reset_accumulated_memory_stats(_get_device_index(device, optional=True))
+
+
+def empty_cache() -> None:
+    """Give all cached memory that no tensor holds back to the system."""
+    _C.empty_cache()
+
+
+def mem_get_info(device: Device = None) -> tuple[int, int]:
+    """Bytes (free, total): what this process could still take, and what the device has."""
+    return _C.mem_get_info(_get_device_index(device, optional=True))
+
+
+def set_per_process_memory_fraction(fraction: float, device: Device = None) -> None:
+    """Allow this process ``fraction`` of the device's memory, above 0 and at most 1; more is an OutOfMemoryError."""
+    if not isinstance(fraction, float | int) or isinstance(fraction, bool):
+        raise TypeError("Invalid type for fraction argument, must be `float`")
+    if not 0 < fraction <= 1:
+        raise ValueError(f"Invalid fraction value: {fraction}. Allowed range: above 0, at most 1")
+    _C.set_memory_fraction(fraction, _get_device_index(device, optional=True))
+
+
+def get_per_process_memory_fraction(device: Device = None) -> float:
+    """The fraction of the device's memory that this process may take."""
+    return _C.memory_fraction(_get_device_index(device, optional=True))
+
+
+def _format_bytes(count: int) -> str:
+    value, unit = float(count), "B"
+    for larger in ("KiB", "MiB", "GiB", "TiB"):
+        if abs(value) < 10240:
+            break
+        value, unit = value / 1024, larger
+    return f"{value:.0f} {unit}"
+
+
+def memory_summary(device: Device = None, abbreviated: bool = False) -> str:
+    """A table of the statistics; ``abbreviated`` leaves the rows of the two pools out."""
+    index = _get_device_index(device, optional=True)
+    stats: dict[str, Any] = memory_stats(index)
+    rows = [
+        ("Allocated memory", "allocated_bytes", _format_bytes),
+        ("Active memory", "active_bytes", _format_bytes),
+        ("Requested memory", "requested_bytes", _format_bytes),
+        ("Reserved memory", "reserved_bytes", _format_bytes),
+        ("Non-releasable memory", "inactive_split_bytes", _format_bytes),
+        ("Allocations", "allocation", str),
+        ("Active allocations", "active", str),
+        ("Reserved segments", "segment", str),
+        ("Non-releasable blocks", "inactive_split", str),
+    ]
+    pools = [("", "all")] if abbreviated else [("", "all"), ("  large pool", "large_pool"), ("  small pool", "small_pool")]
+    rule = "|" + "=" * 76 + "|"
+    lines = [
+        rule,
+        f"| minitorch memory summary, device {index:<41} |",
+        f"| OOMs: {stats['num_ooms']:<27} | retries after emptying the cache: {stats['num_alloc_retries']:<4} |",
+        rule,
+        f"| {'Metric':<22} | {'Now':>10} | {'Peak':>10} | {'Allocated':>10} | {'Freed':>10} |",
+    ]
+    for title, key, show in rows:
+        lines.append("|" + "-" * 76 + "|")
+        for label, pool in pools:
+            values = [show(stats[f"{key}.{pool}.{m}"]) for m in ("current", "peak", "allocated", "freed")]
+            lines.append(f"| {label or title:<22} | " + " | ".join(f"{v:>10}" for v in values) + " |")
+    lines.append(rule)
+    return "\n".join(lines)

@@ -1,0 +1,192 @@
+"""torch.minitorch's devices and torch.accelerator's view of them; what Python gains on tensors, modules and storages."""
+
+import subprocess
+import sys
+import threading
+
+import pytest
+import torch
+
+import minitorch_backend  # noqa: F401
+
+mt = torch.minitorch
+INVALID = r"invalid device ordinal: minitorch:7 was asked for, but \d+ devices? (is|are) present"
+
+
+def test_the_device_is_there_and_initialised():
+    assert mt.is_available() and mt.is_initialized()
+    mt.init()
+    assert mt.device_count() >= 1
+    assert mt.current_device() == 0
+
+
+@pytest.mark.parametrize("package", ["torch", "minitorch_backend"])
+def test_one_import_is_enough(package):
+    code = f"import {package}, sys; torch = sys.modules['torch']; assert torch.ones(2).to('minitorch').is_minitorch"
+    if package == "torch":
+        pytest.importorskip("importlib.metadata")
+        from importlib.metadata import entry_points
+
+        if not entry_points(group="torch.backends", name="minitorch"):
+            pytest.skip("the package is not installed, so its entry point does not exist")
+    subprocess.run([sys.executable, "-c", code], check=True, cwd=".")
+
+
+def test_accelerator_is_this_device():
+    assert torch.accelerator.is_available()
+    assert torch.accelerator.current_accelerator() == torch.device("minitorch")
+    assert torch.accelerator.device_count() == mt.device_count()
+    assert torch.accelerator.current_device_index() == mt.current_device()
+    torch.accelerator.synchronize()
+    with torch.accelerator.device_index(0):
+        assert torch.accelerator.current_device_index() == 0
+    dtypes = torch.accelerator.get_device_capability()["supported_dtypes"]
+    assert {torch.float32, torch.bfloat16, torch.int64, torch.complex64, torch.bool} <= dtypes
+    assert torch.float8_e4m3fn not in dtypes
+
+
+def test_device_can_be_named_in_every_way():
+    for device in (0, "minitorch", "minitorch:0", torch.device("minitorch"), torch.device("minitorch", 0)):
+        mt.set_device(device)
+        mt.synchronize(device)
+        with mt.device(device) as entered:
+            assert mt.current_device() == 0
+            assert entered.idx == 0
+        assert torch.empty(2, device=device if not isinstance(device, int) else f"minitorch:{device}").get_device() == 0
+    for nothing in (None, -1):
+        with mt.device(nothing):
+            assert mt.current_device() == 0
+    mt.set_device(-1)
+    with mt.device_of(torch.empty(1, device="minitorch")), mt.device_of(torch.empty(1)):
+        assert mt.current_device() == 0
+
+
+@pytest.mark.parametrize(
+    "use",
+    [
+        lambda: torch.empty(3, device="minitorch:7"),
+        lambda: torch.empty(0, device="minitorch:7"),
+        lambda: torch.empty_strided((2, 2), (1, 2), device="minitorch:7"),
+        lambda: torch.ones(3).to("minitorch:7"),
+        lambda: torch.ones(3).minitorch(7),
+        lambda: torch.empty(3, device="minitorch").to("minitorch:7"),
+        lambda: torch.nn.Linear(2, 2).to("minitorch:7"),
+        lambda: mt.set_device(7),
+        lambda: mt.device(7).__enter__(),
+        lambda: mt.synchronize(7),
+        lambda: mt.get_device_name("minitorch:7"),
+        lambda: mt.memory_allocated(7),
+        lambda: mt.Stream(7),
+        lambda: mt.current_stream(7),
+        lambda: mt.default_stream(7),
+        lambda: mt.get_rng_state(7),
+        lambda: mt.can_device_access_peer(0, 7),
+        lambda: torch.accelerator.set_device_index(7),
+        lambda: torch.UntypedStorage(8, device="minitorch:7"),
+    ],
+)
+def test_an_unknown_index_is_an_error_that_names_the_count(use):
+    with pytest.raises(RuntimeError, match=INVALID):
+        use()
+    assert mt.current_device() == 0
+    assert torch.ones(2).to("minitorch").device.index == 0
+
+
+@pytest.mark.parametrize("device", ["cpu", torch.device("meta")])
+def test_another_devices_name_is_refused(device):
+    with pytest.raises(ValueError, match="Expected a minitorch device, but got"):
+        mt.synchronize(device)
+    with pytest.raises(TypeError, match="Expected a torch.device"):
+        mt.synchronize(1.5)
+
+
+def test_properties():
+    p = mt.get_device_properties()
+    assert p.name == mt.get_device_name() and p.name
+    assert p.backend in ("cpu", "cuda") and p.isa in repr(p)
+    assert p.total_memory == mt.mem_get_info()[1]
+    assert p.multi_processor_count >= 1
+    assert mt.get_device_capability() == (p.major, p.minor)
+    assert mt.is_bf16_supported()
+    assert torch.bfloat16 in mt.get_amp_supported_dtype()
+    assert not mt.can_device_access_peer(0, 0)
+    assert not mt._is_in_bad_fork()
+
+
+def test_generated_methods():
+    x = torch.arange(6.0)
+    d = x.minitorch()
+    assert d.is_minitorch and not x.is_minitorch
+    assert torch.equal(d.cpu(), x) and torch.equal(x.minitorch(0).cpu(), x)
+    module = torch.nn.Linear(2, 2).minitorch()
+    assert module.weight.is_minitorch
+    storage = x.untyped_storage().minitorch()
+    assert storage.is_minitorch and bytes(storage.cpu()) == bytes(x.untyped_storage())
+    packed = torch.nn.utils.rnn.PackedSequence(x[:3], torch.tensor([1, 1, 1]))
+    assert packed.minitorch().data.is_minitorch
+    assert d.type() == "torch.minitorch.FloatTensor"
+    assert x.type("torch.minitorch.FloatTensor").is_minitorch
+
+
+def test_default_device_and_context():
+    with torch.device("minitorch"):
+        assert torch.empty(2).is_minitorch
+    torch.set_default_device("minitorch")
+    try:
+        assert torch.empty(2).is_minitorch
+    finally:
+        torch.set_default_device(None)
+
+
+def test_threads_have_their_own_current_device_and_stream():
+    seen = []
+    stream = mt.Stream()
+    with mt.stream(stream):
+        thread = threading.Thread(target=lambda: seen.append((mt.current_device(), mt.current_stream())))
+        thread.start()
+        thread.join()
+    assert seen == [(0, mt.default_stream())]
+
+
+def test_generators_follow_torchs_seeding():
+    torch.manual_seed(11)
+    assert mt.initial_seed() == 11
+    state = mt.get_rng_state()
+    assert state.device.type == "cpu" and state.dtype == torch.uint8
+    mt.manual_seed(12)
+    assert mt.initial_seed() == 12
+    assert not torch.equal(mt.get_rng_state(), state)
+    mt.set_rng_state(state)
+    assert torch.equal(mt.get_rng_state_all()[0], state)
+    mt.set_rng_state_all([state] * mt.device_count())
+    mt.manual_seed_all(13)
+    assert all(g.initial_seed() == 13 for g in mt.default_generators)
+    mt.seed()
+    mt.seed_all()
+    with torch.random.fork_rng(device_type="minitorch"):
+        before = mt.get_rng_state()
+        mt.manual_seed(99)
+    assert torch.equal(mt.get_rng_state(), before)
+    assert torch.Generator("minitorch").device.type == "minitorch"
+
+
+def test_autocast_accepts_the_device():
+    for dtype in mt.get_amp_supported_dtype():
+        with torch.autocast("minitorch", dtype=dtype):
+            assert torch.is_autocast_enabled("minitorch")
+            assert torch.get_autocast_dtype("minitorch") == dtype
+    assert not torch.is_autocast_enabled("minitorch")
+
+
+def test_a_forked_child_may_use_the_device():
+    code = """
+import os, torch, minitorch_backend
+big = torch.ones(1 << 20).to("minitorch")
+(big + 1).cpu()                      # OpenMP's threads exist now
+pid = os.fork()
+if pid == 0:
+    y = (big * 2).cpu()
+    os._exit(0 if float(y[123]) == 2.0 and torch.minitorch.memory_allocated() > 0 else 1)
+assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
+"""
+    subprocess.run([sys.executable, "-c", code], check=True, timeout=60)

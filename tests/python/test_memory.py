@@ -1,0 +1,242 @@
+"""The caching allocator as Python sees it: figures, limits, running out and recovering, poison and canaries."""
+
+import gc
+import os
+import subprocess
+import sys
+import threading
+
+import pytest
+import torch
+
+import minitorch_backend
+
+mt = torch.minitorch
+MiB = 1 << 20
+
+
+def run(code: str, **environment: str) -> subprocess.CompletedProcess:
+    """Runs code in a fresh process, because the variables are read once."""
+    return subprocess.run(
+        [sys.executable, "-c", "import torch, minitorch_backend\nmt = torch.minitorch\n" + code],
+        env={**os.environ, **environment},
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+
+
+@pytest.fixture(autouse=True)
+def clean():
+    gc.collect()
+    mt.empty_cache()
+    mt.reset_peak_memory_stats()
+    yield
+    mt.set_per_process_memory_fraction(1.0)
+
+
+def test_figures_follow_tensors():
+    before = mt.memory_allocated()
+    x = torch.empty(3 * MiB, dtype=torch.uint8, device="minitorch")
+    y = torch.empty(10, device="minitorch")
+    assert mt.memory_allocated() - before == 3 * MiB + 64
+    assert mt.max_memory_allocated() >= mt.memory_allocated()
+    assert mt.memory_reserved() >= mt.memory_allocated()
+    view = x[5:]
+    del x
+    assert mt.memory_allocated() - before == 3 * MiB + 64
+    del view, y
+    assert mt.memory_allocated() == before
+    assert mt.max_memory_allocated() - before == 3 * MiB + 64
+    mt.reset_peak_memory_stats()
+    assert mt.max_memory_allocated() == before
+    reserved = mt.memory_reserved()
+    mt.empty_cache()
+    assert mt.memory_reserved() < reserved
+    mt.reset_peak_memory_stats()
+    assert mt.max_memory_reserved() == mt.memory_reserved()
+
+
+def test_keys_are_pytorchs_and_agree_with_accelerator():
+    x = torch.empty(100, device="minitorch")
+    stats = mt.memory_stats()
+    generic = torch.accelerator.memory_stats()
+    for figure in "allocation segment active inactive_split allocated_bytes reserved_bytes active_bytes \
+            inactive_split_bytes requested_bytes".split():
+        for pool in ("all", "small_pool", "large_pool"):
+            for metric in ("current", "peak", "allocated", "freed"):
+                key = f"{figure}.{pool}.{metric}"
+                assert stats[key] >= 0
+                assert generic.get(key, stats[key]) == stats[key]
+    for counter in "num_alloc_retries num_ooms num_sync_all_streams num_device_alloc num_device_free".split():
+        assert generic[counter] == stats[counter]
+    assert torch.accelerator.memory_allocated() == mt.memory_allocated() >= x.nbytes
+    assert torch.accelerator.max_memory_reserved() == mt.max_memory_reserved()
+    mt.reset_accumulated_memory_stats()
+    assert mt.memory_stats()["allocated_bytes.all.allocated"] == 0
+    torch.accelerator.reset_peak_memory_stats()
+    torch.accelerator.reset_accumulated_memory_stats()
+    torch.accelerator.empty_cache()
+    free, total = torch.accelerator.get_memory_info()
+    assert 0 < free <= total == mt.mem_get_info()[1]
+
+
+@pytest.mark.parametrize("abbreviated", [False, True])
+def test_summary_is_a_table(abbreviated):
+    lines = mt.memory_summary(abbreviated=abbreviated).splitlines()
+    assert len({len(line) for line in lines}) == 1
+    assert any("Allocated memory" in line for line in lines)
+    assert any("large pool" in line for line in lines) != abbreviated
+
+
+def test_memory_is_reused_at_once():
+    x = torch.empty(5 * MiB, dtype=torch.uint8, device="minitorch")
+    where = x.data_ptr()
+    assert where % 64 == 0
+    del x
+    y = torch.empty(5 * MiB, dtype=torch.uint8, device="minitorch")
+    assert y.data_ptr() == where
+
+
+def test_running_out_says_how_much_and_the_process_recovers():
+    mt.set_per_process_memory_fraction(64 * MiB / mt.mem_get_info()[1])
+    assert mt.get_per_process_memory_fraction() < 0.5
+    assert mt.mem_get_info()[0] <= 64 * MiB
+    held = torch.empty(40 * MiB, dtype=torch.uint8, device="minitorch")
+    ooms = mt.memory_stats()["num_ooms"]
+    with pytest.raises(torch.OutOfMemoryError) as e:
+        torch.empty(100 * MiB, dtype=torch.uint8, device="minitorch")
+    text = str(e.value)
+    assert "Tried to allocate 100.00 MiB" in text and "may take 64.00 MiB" in text and "It holds 40.0" in text
+    assert mt.memory_stats()["num_ooms"] == ooms + 1
+    with pytest.raises(torch.OutOfMemoryError):
+        torch.ones(30 * MiB, dtype=torch.uint8).to("minitorch")
+    assert held.fill_(3)[-1].item() == 3
+    del held
+    x = torch.ones(50 * MiB, dtype=torch.uint8).to("minitorch")
+    assert x[-1].item() == 1
+    del x, e
+    mt.set_per_process_memory_fraction(1.0)
+    assert torch.empty(100 * MiB, dtype=torch.uint8, device="minitorch").numel() == 100 * MiB
+
+
+def test_more_than_there_is():
+    with pytest.raises(torch.OutOfMemoryError, match="Tried to allocate 1024.00 TiB"):
+        torch.empty(1 << 50, dtype=torch.uint8, device="minitorch")
+    with pytest.raises(RuntimeError, match="overflow"):
+        torch.empty(1 << 62, 1 << 10, device="minitorch")
+
+
+@pytest.mark.parametrize("fraction", [0, -0.5, 1.5, float("nan")])
+def test_fractions_outside_the_range(fraction):
+    with pytest.raises(ValueError, match="Invalid fraction"):
+        mt.set_per_process_memory_fraction(fraction)
+    with pytest.raises(TypeError, match="fraction"):
+        mt.set_per_process_memory_fraction("half")
+
+
+def test_limit_from_the_environment():
+    code = """
+x = torch.empty(8 << 20, dtype=torch.uint8, device="minitorch")
+try:
+    torch.empty(30 << 20, dtype=torch.uint8, device="minitorch")
+except torch.OutOfMemoryError as e:
+    print(e)
+print(torch.ones(3).to("minitorch").add(1).tolist())
+"""
+    done = run(code, MINITORCH_MEMORY_LIMIT="32M")
+    assert "may take 32.00 MiB" in done.stdout and "[2.0, 2.0, 2.0]" in done.stdout, done.stderr
+
+
+def test_steps_of_varying_size_do_not_pile_up():
+    """Free memory with pages stays bounded by what was held at most, whatever the sizes."""
+    code = """
+import resource
+def rss():
+    return int(open("/proc/self/statm").read().split()[1]) * resource.getpagesize()
+start = rss()
+for step in range(60):
+    a = torch.empty((20 + step) << 20, dtype=torch.uint8, device="minitorch").fill_(1)
+    b = torch.empty((90 - step) << 20, dtype=torch.uint8, device="minitorch").fill_(1)
+    del a, b
+print((rss() - start) >> 20, mt.max_memory_allocated() >> 20)
+"""
+    done = run(code)
+    grown, peak = map(int, done.stdout.split())
+    assert peak == 110
+    assert grown <= peak + peak // 16 + 8 + 6, done.stdout
+
+
+def test_threads_allocate_and_free_for_each_other():
+    tensors: list = []
+    lock = threading.Lock()
+    wrong = []
+
+    def work(mark: int) -> None:
+        for i in range(300):
+            x = torch.full((1 + i * 37 % 5000,), float(mark)).to("minitorch")
+            with lock:
+                tensors.append((x, mark))
+                other, expected = tensors.pop(0) if len(tensors) > 8 else (None, 0)
+            if other is not None and other.cpu().ne(expected).any():
+                wrong.append(expected)
+
+    before = mt.memory_allocated()
+    threads = [threading.Thread(target=work, args=(t,)) for t in range(4)]
+    for t in threads:
+        t.start()
+    for t in threads:
+        t.join()
+    tensors.clear()
+    assert not wrong
+    assert mt.memory_allocated() == before
+
+
+def test_profiler_sees_memory():
+    with torch.profiler.profile(profile_memory=True) as profile:
+        x = torch.empty(MiB, dtype=torch.uint8, device="minitorch")
+        del x
+    events = [e for e in profile.profiler.kineto_results.events() if e.name() == "[memory]"]
+    assert sorted(e.nbytes() for e in events) == [-MiB, MiB]
+
+
+def test_poison_fills_fresh_memory():
+    done = run(
+        """
+for dtype in (torch.float32, torch.float64, torch.bfloat16, torch.float16):
+    assert torch.empty(1000, dtype=dtype, device="minitorch").cpu().isnan().all()
+assert torch.empty(10, dtype=torch.int32, device="minitorch").tolist() == [-1] * 10
+x = torch.ones(100).to("minitorch")
+assert (x + 1).tolist() == [2.0] * 100
+mt.synchronize()
+print("ok")
+""",
+        MINITORCH_POISON="1",
+    )
+    assert done.stdout == "ok\n", done.stderr
+
+
+@pytest.mark.parametrize("trigger", ["mt.synchronize()", "torch.empty(5, device='minitorch')", "torch.accelerator.synchronize()"])
+def test_a_write_past_the_end_is_reported_with_the_operator_that_made_the_block(trigger):
+    done = run(
+        f"""
+import ctypes
+x = torch.empty(10, dtype=torch.uint8, device="minitorch")
+ctypes.memset(x.data_ptr() + 10, 0, 3)
+del x
+try:
+    {trigger}
+except RuntimeError as e:
+    print(e)
+mt.synchronize()
+print("goes on")
+""",
+        MINITORCH_POISON="1",
+    )
+    assert "3 of the 64 bytes after a block of 10 bytes were overwritten" in done.stdout, done.stderr
+    assert "made by aten::empty" in done.stdout
+    assert done.stdout.endswith("goes on\n")
+
+
+def test_poison_is_off_unless_asked_for():
+    assert minitorch_backend._C.poison() == (os.environ.get("MINITORCH_POISON") == "1")

@@ -1,0 +1,105 @@
+"""Streams and events: current by thread, waited for, timed, and understood by PyTorch's generic code."""
+
+import time
+
+import pytest
+import torch
+
+import minitorch_backend  # noqa: F401
+
+mt = torch.minitorch
+
+
+def test_classes_are_pytorchs_own():
+    assert issubclass(mt.Stream, torch.Stream) and issubclass(mt.Event, torch.Event)
+    stream = mt.Stream()
+    assert stream.device == torch.device("minitorch:0")
+    assert stream.device_index == 0
+    assert "minitorch" in repr(stream) and "minitorch" in repr(mt.Event())
+    assert isinstance(mt.current_stream(), mt.Stream)
+
+
+def test_priorities():
+    assert mt.Stream().priority == 0
+    assert mt.Stream(priority=-1).priority == -1
+    assert mt.default_stream().priority == 0
+
+
+def test_new_streams_differ_and_compare_by_identity():
+    a, b = mt.Stream(), mt.Stream()
+    assert a != b and a != mt.default_stream()
+    same = mt.Stream(stream_id=a.stream_id, device_index=a.device_index, device_type=a.device_type)
+    assert same == a and hash(same) == hash(a)
+
+
+def test_current_stream_follows_contexts():
+    default, a, b = mt.default_stream(), mt.Stream(), mt.Stream()
+    assert mt.current_stream() == default
+    with mt.stream(a) as entered:
+        assert entered == a and mt.current_stream() == a
+        with b:
+            assert torch.accelerator.current_stream() == b
+            with mt.stream(None):
+                assert mt.current_stream() == b
+        assert mt.current_stream() == a
+        with pytest.raises(ZeroDivisionError), mt.stream(b):
+            _ = 1 / 0
+        assert mt.current_stream() == a
+    assert mt.current_stream() == default
+    mt.set_stream(a)
+    assert torch.accelerator.current_stream() == a
+    mt.set_stream(None)
+    assert mt.current_stream() == a
+    torch.accelerator.set_stream(default)
+    assert mt.current_stream() == default
+
+
+def test_waiting_and_asking():
+    a, b = mt.Stream(), mt.Stream()
+    with mt.stream(a):
+        x = torch.ones(1000).to("minitorch") + 1
+    event = a.record_event()
+    assert isinstance(event, mt.Event)
+    b.wait_event(event)
+    b.wait_stream(a)
+    event.wait(b)
+    event.wait()
+    event.synchronize()
+    a.synchronize()
+    assert event.query() and a.query() and b.query()
+    x.record_stream(b)
+    assert a.record_event(event) is event
+
+
+def test_events_measure_milliseconds():
+    start, end = mt.Event(enable_timing=True), mt.Event(enable_timing=True)
+    start.record()
+    time.sleep(0.02)
+    end.record(mt.current_stream())
+    end.synchronize()
+    assert 15 < start.elapsed_time(end) < 5000
+    assert end.elapsed_time(start) < 0
+    generic = torch.Event("minitorch", enable_timing=True)
+    generic.record()
+    assert generic.elapsed_time(generic) == 0
+
+
+def test_elapsed_time_needs_two_timed_recorded_events():
+    timed, other = mt.Event(enable_timing=True), mt.Event(enable_timing=True)
+    timed.record()
+    with pytest.raises(RuntimeError, match="[Bb]oth events must be recorded"):
+        timed.elapsed_time(other)
+    untimed = mt.Event()
+    untimed.record()
+    with pytest.raises((RuntimeError, ValueError), match="enable_timing"):
+        timed.elapsed_time(untimed)
+    with pytest.raises(NotImplementedError, match="between processes"):
+        mt.Event(interprocess=True)
+
+
+def test_backward_runs_with_another_current_stream():
+    x = torch.ones(8).to("minitorch").requires_grad_()
+    with mt.stream(mt.Stream()):
+        y = x * x
+        y.backward(torch.ones(8).to("minitorch"))
+    assert torch.equal(x.grad.cpu(), torch.full((8,), 2.0))
