@@ -117,10 +117,10 @@ def select(args: argparse.Namespace) -> list[tuple]:
     """The tasks that the command line asks for."""
     from torch.testing._internal.common_methods_invocations import op_db
 
-    wanted = None
-    if args.family:
-        from tests.conformance.families import FAMILIES
+    from tests.conformance.families import CLAIMED, FAMILIES
 
+    wanted = CLAIMED if args.claimed else None
+    if args.family:
         wanted = {name for family in args.family.split(",") for name in FAMILIES[family]}
     variants = args.variant.split(",") if args.variant else VARIANT_NAMES
     tasks = []
@@ -181,6 +181,9 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.conformance.run", description=__doc__.splitlines()[0])
     parser.add_argument("--op", help="regular expression searched in the op_db name (variants as name_variant)")
     parser.add_argument("--family", help="names from tests/conformance/families.py, comma separated")
+    parser.add_argument(
+        "--claimed", action="store_true", help="the operators that tests/conformance/families.py claims"
+    )
     parser.add_argument("--dtype", default="float32", help="dtype names, comma separated, or all (default float32)")
     parser.add_argument("--variant", help=f"comma separated, of {', '.join(VARIANT_NAMES)} (default all)")
     parser.add_argument("--samples", type=int, help="at most this many sample inputs a row (default all)")

@@ -1,0 +1,116 @@
+"""Which op_db entries are claimed: they must pass in every variant and dtype, or be listed in expected_failures.py.
+
+An entry is the OpInfo's `formatted_name`. What is not here may work, but is not checked by `make test`; the coverage
+page tells what is missing altogether.
+"""
+
+
+def names(text: str) -> tuple[str, ...]:
+    return tuple(text.split())
+
+
+FAMILIES: dict[str, tuple[str, ...]] = {
+    "unary": names(
+        """
+        abs acos acosh angle asin asinh atan atanh ceil cos cosh deg2rad digamma erf erfc erfinv exp exp2 expm1 fill
+        floor frac isfinite isinf isnan isneginf isposinf lgamma log log10 log1p log2 logical_not logit nan_to_num neg
+        positive rad2deg reciprocal round rsqrt sgn sigmoid sign signbit sin sinc sinh sqrt square tan tanh trunc zero_
+        bitwise_not clamp clamp_max clamp_min conj conj_physical real imag isreal nn_functional_celu nn_functional_elu
+        nn_functional_gelu nn_functional_glu nn_functional_hardshrink nn_functional_hardsigmoid nn_functional_hardswish
+        nn_functional_hardtanh nn_functional_leaky_relu nn_functional_logsigmoid nn_functional_mish nn_functional_prelu
+        nn_functional_relu nn_functional_relu6 nn_functional_selu nn_functional_silu nn_functional_softplus
+        nn_functional_softshrink nn_functional_softsign nn_functional_tanhshrink nn_functional_threshold
+        """
+    ),
+    "binary": names(
+        """
+        add sub mul div_no_rounding_mode div_trunc_rounding div_floor_rounding true_divide floor_divide remainder fmod
+        pow float_power rsub __radd__ __rsub__ __rmul__ __rdiv__ __rmod__ __rpow__ __rand__ __ror__ __rxor__ maximum
+        minimum max_binary min_binary fmax fmin atan2 hypot copysign heaviside nextafter logaddexp logaddexp2 xlogy eq
+        ne lt le gt ge isclose equal logical_and logical_or logical_xor bitwise_and bitwise_or bitwise_xor
+        bitwise_left_shift bitwise_right_shift gcd lcm addcmul addcdiv lerp where masked_fill clone contiguous ldexp
+        """
+    ),
+    "reductions": names(
+        """
+        sum mean prod amax amin aminmax max_reduction_with_dim max_reduction_no_dim min_reduction_with_dim
+        min_reduction_no_dim argmax argmin any all var var_unbiased std std_unbiased var_mean var_mean_unbiased std_mean
+        std_mean_unbiased norm norm_fro norm_inf linalg_vector_norm nansum nanmean count_nonzero logsumexp sum_to_size
+        softmax softmax_with_dtype log_softmax log_softmax_with_dtype nn_functional_softmin
+        nn_functional_softmin_with_dtype _softmax_backward_data cumsum cumprod
+        """
+    ),
+    "products": names(
+        """
+        mm bmm addmm addmm_decomposed baddbmm addbmm addmv mv dot vdot matmul outer inner tensordot einsum __rmatmul__
+        nn_functional_linear nn_functional_bilinear addr
+        """
+    ),
+    "convolution": names(
+        """
+        nn_functional_conv1d nn_functional_conv2d nn_functional_conv3d nn_functional_conv_transpose1d
+        nn_functional_conv_transpose2d nn_functional_conv_transpose3d
+        """
+    ),
+    "pooling": names(
+        """
+        nn_functional_max_pool1d nn_functional_max_pool2d nn_functional_max_pool3d nn_functional_avg_pool1d
+        nn_functional_avg_pool2d nn_functional_avg_pool3d nn_functional_adaptive_avg_pool1d
+        nn_functional_adaptive_avg_pool2d nn_functional_adaptive_avg_pool3d nn_functional_adaptive_max_pool1d
+        nn_functional_adaptive_max_pool2d nn_functional_adaptive_max_pool3d max_pool2d_with_indices_backward
+        """
+    ),
+    "norms": names(
+        """
+        nn_functional_batch_norm nn_functional_batch_norm_without_cudnn native_batch_norm _native_batch_norm_legit
+        _batch_norm_with_update nn_functional_layer_norm native_layer_norm nn_functional_group_norm native_group_norm
+        nn_functional_instance_norm nn_functional_rms_norm nn_functional_normalize
+        """
+    ),
+    "attention": names(
+        """
+        nn_functional_scaled_dot_product_attention nn_functional_multi_head_attention_forward
+        """
+    ),
+    "losses": names(
+        """
+        nn_functional_cross_entropy nn_functional_nll_loss nn_functional_mse_loss nn_functional_l1_loss
+        nn_functional_smooth_l1_loss nn_functional_huber_loss nn_functional_binary_cross_entropy
+        nn_functional_binary_cross_entropy_with_logits nn_functional_kl_div nn_functional_hinge_embedding_loss
+        nn_functional_margin_ranking_loss nn_functional_soft_margin_loss nn_functional_cosine_embedding_loss
+        nn_functional_cosine_similarity nn_functional_gaussian_nll_loss nn_functional_poisson_nll_loss
+        """
+    ),
+    "indexing": names(
+        """
+        index_select index_add index_copy index_fill index_put __getitem__ gather scatter scatter_add scatter_reduce_sum
+        scatter_reduce_prod scatter_reduce_mean scatter_reduce_amin scatter_reduce_amax take put take_along_dim
+        masked_select masked_scatter nonzero argwhere nn_functional_embedding nn_functional_one_hot sort argsort msort
+        topk tril triu tril_indices triu_indices diag diagonal diag_embed
+        """
+    ),
+    "shape": names(
+        """
+        cat stack hstack vstack dstack column_stack chunk split split_list_args split_with_sizes unsafe_chunk
+        unsafe_split hsplit vsplit dsplit tensor_split unbind narrow narrow_copy select slice squeeze squeeze_multiple
+        unsqueeze expand expand_as broadcast_to broadcast_tensors repeat repeat_interleave tile reshape reshape_as view
+        view_as view_copy flatten unflatten ravel permute permute_copy transpose transpose_copy t t_copy T H mT mH
+        movedim flip fliplr flipud roll rot90 as_strided as_strided_copy as_strided_scatter diagonal_copy
+        diagonal_scatter select_scatter slice_scatter expand_copy unsqueeze_copy squeeze_copy unfold unfold_copy
+        atleast_1d atleast_2d atleast_3d meshgrid_list_of_tensors meshgrid_variadic_tensors block_diag cartesian_prod
+        combinations kron trace constant_pad_nd nn_functional_pad_constant nn_functional_pad_circular
+        nn_functional_pixel_shuffle nn_functional_pixel_unshuffle resize_ resize_as_ alias_copy
+        """
+    ),
+    "factories": names(
+        """
+        arange linspace zeros ones full empty eye empty_like zeros_like ones_like full_like new_zeros new_ones new_full
+        new_empty new_empty_strided empty_strided empty_permuted scalar_tensor rand_like randn randn_like randint
+        randint_like normal normal_in_place normal_number_mean uniform bernoulli exponential multinomial
+        nn_functional_dropout nn_functional_dropout2d nn_functional_dropout3d nn_functional_alpha_dropout
+        native_dropout_backward item to bfloat16 bool byte char double float half int long short
+        """
+    ),
+}
+
+CLAIMED: frozenset[str] = frozenset(name for family in FAMILIES.values() for name in family)
