@@ -1,0 +1,116 @@
+"""optim_db: every optimizer with each of its settings, in the loop and the foreach form, against native."""
+
+import copy
+
+import pytest
+import torch
+from torch.testing._internal.common_optimizers import optim_db
+
+from tests.conformance.crossing import DEVICE, Crossing
+
+# SparseAdam takes sparse gradients, which this device does not have.
+UNCLAIMED = {"SparseAdam"}
+STEPS = 6
+
+
+def parameters(matrices_only: bool) -> list[torch.Tensor]:
+    generator = torch.Generator().manual_seed(11)
+    shapes = [(7, 5), (3, 4)] if matrices_only else [(7, 5), (5,), (2, 3, 4), ()]
+    return [torch.randn(shape, generator=generator, requires_grad=True) for shape in shapes]
+
+
+def rows() -> list:
+    params = []
+    for info in optim_db:
+        name = info.optim_cls.__name__
+        if name in UNCLAIMED:
+            continue
+        forms = [{}] + [{"foreach": value} for value in (False, True) if "foreach" in info.supported_impls]
+        if "fused" in info.supported_impls:
+            forms.append({"fused": True})
+        for form in forms:
+            word = next(iter(f"{k}={v}" for k, v in form.items()), "default")
+            params.append(pytest.param(info, form, id=f"{name}-{word}"))
+    return params
+
+
+@pytest.mark.parametrize(("info", "form"), rows())
+def test_optimizer(info, form: dict):
+    checked = 0
+    for optim_input in info.optim_inputs_func(device="cpu"):
+        kwargs = {**copy.deepcopy(optim_input.kwargs), **form}
+        if form.get("foreach") and kwargs.get("differentiable"):
+            continue
+        native = parameters(matrices_only=info.optim_cls.__name__ == "Muon")
+        ours = [p.detach().to(DEVICE).requires_grad_() for p in native]
+        try:
+            native_optimizer = info.optim_cls(native, **copy.deepcopy(kwargs))
+        except (RuntimeError, ValueError) as error:  # a setting that this form refuses: ours must refuse it as well
+            with pytest.raises(type(error)):
+                info.optim_cls(ours, **Crossing()(kwargs))
+            continue
+        our_optimizer = info.optim_cls(ours, **Crossing()(kwargs))
+        generator = torch.Generator().manual_seed(13)
+        for step in range(STEPS):
+            gradients = [torch.randn(p.shape, generator=generator) for p in native]
+
+            def closure(params: list, optimizer, gradients: list = gradients):
+                optimizer.zero_grad()
+                loss = sum(
+                    (p * g.to(p.device)).sum() + 0.1 * (p * p).sum() for p, g in zip(params, gradients, strict=True)
+                )
+                loss.backward()
+                return loss
+
+            for params, optimizer in ((native, native_optimizer), (ours, our_optimizer)):
+                optimizer.step(lambda p=params, o=optimizer: closure(p, o))
+            for a, b in zip(ours, native, strict=True):
+                torch.testing.assert_close(
+                    a.detach().cpu(),
+                    b.detach(),
+                    rtol=1e-4,
+                    atol=1e-5,
+                    msg=lambda m, s=step, k=kwargs: f"step {s}, {k}: {m}",
+                )
+        checked += 1
+    assert checked > 0
+
+
+SCHEDULERS = {
+    "StepLR": lambda o, s: s.StepLR(o, 2),
+    "MultiStepLR": lambda o, s: s.MultiStepLR(o, [2, 4]),
+    "ConstantLR": lambda o, s: s.ConstantLR(o, 0.5, 3),
+    "LinearLR": lambda o, s: s.LinearLR(o),
+    "ExponentialLR": lambda o, s: s.ExponentialLR(o, 0.8),
+    "PolynomialLR": lambda o, s: s.PolynomialLR(o, 5),
+    "CosineAnnealingLR": lambda o, s: s.CosineAnnealingLR(o, 5),
+    "CosineAnnealingWarmRestarts": lambda o, s: s.CosineAnnealingWarmRestarts(o, 3),
+    "CyclicLR": lambda o, s: s.CyclicLR(o, 0.01, 0.1, step_size_up=2),
+    "OneCycleLR": lambda o, s: s.OneCycleLR(o, 0.1, total_steps=8),
+    "LambdaLR": lambda o, s: s.LambdaLR(o, lambda e: 0.9**e),
+    "MultiplicativeLR": lambda o, s: s.MultiplicativeLR(o, lambda e: 0.9),
+    "ReduceLROnPlateau": lambda o, s: s.ReduceLROnPlateau(o, patience=0),
+    "SequentialLR": lambda o, s: s.SequentialLR(o, [s.LinearLR(o, total_iters=2), s.ExponentialLR(o, 0.9)], [2]),
+    "ChainedScheduler": lambda o, s: s.ChainedScheduler([s.ConstantLR(o, 0.5, 2), s.ExponentialLR(o, 0.9)], o),
+}
+
+
+@pytest.mark.parametrize("tensor_rate", [False, True], ids=["float", "tensor"])
+@pytest.mark.parametrize("name", sorted(SCHEDULERS))
+def test_scheduler(name: str, tensor_rate: bool):
+    """Parameters and learning rates follow native's; with the rate held in a tensor on the device as well."""
+    trained = []
+    for device in ("cpu", DEVICE):
+        p = torch.linspace(-1, 1, 6).to(device).requires_grad_()
+        rate = torch.tensor(0.1, device=device) if tensor_rate else 0.1
+        optimizer = torch.optim.SGD([p], lr=rate, momentum=0.9, foreach=False)
+        scheduler = SCHEDULERS[name](optimizer, torch.optim.lr_scheduler)
+        for _ in range(6):
+            optimizer.zero_grad()
+            loss = (p * p).sum()
+            loss.backward()
+            optimizer.step()
+            scheduler.step(*([loss.item()] if name == "ReduceLROnPlateau" else []))
+        trained.append((p.detach().cpu(), float(optimizer.param_groups[0]["lr"])))
+    torch.testing.assert_close(trained[1][0], trained[0][0])
+    assert trained[1][1] == pytest.approx(trained[0][1], rel=1e-6)
