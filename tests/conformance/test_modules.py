@@ -22,6 +22,10 @@ UNCLAIMED = {
     "nn.ReplicationPad2d",
     "nn.ReplicationPad3d",
 }
+# (module, mode): why it does not pass. Strict.
+EXPECTED_FAILURES = {
+    ("nn.Transformer", "eval"): "its fast path makes nested tensors, which the device does not have",
+}
 MODULES = {info.name: info for info in module_db}
 TOLERANCE = {"rtol": 1e-4, "atol": 2e-5}  # several operators in a row, each within native's own tolerance
 
@@ -31,7 +35,9 @@ def assert_same(ours, native, what: str) -> None:
     assert len(ours) == len(native), what
     for a, b in zip(ours, native, strict=True):
         assert a.device.type == DEVICE, what
-        torch.testing.assert_close(a.detach().cpu(), b.detach(), msg=lambda m: f"{what}: {m}", **TOLERANCE)
+        torch.testing.assert_close(
+            a.detach().cpu(), b.detach(), equal_nan=True, msg=lambda m: f"{what}: {m}", **TOLERANCE
+        )
 
 
 def run(module: torch.nn.Module, args: tuple, kwargs: dict):
@@ -50,8 +56,17 @@ def test_unclaimed_names_existing_modules():
     assert sorted(UNCLAIMED - MODULES.keys()) == []
 
 
-@pytest.mark.parametrize("training", [True, False], ids=["train", "eval"])
-@pytest.mark.parametrize("name", sorted(MODULES.keys() - UNCLAIMED))
+def rows() -> list:
+    params = []
+    for name in sorted(MODULES.keys() - UNCLAIMED):
+        for mode in ("train", "eval"):
+            why = EXPECTED_FAILURES.get((name, mode))
+            marks = [pytest.mark.xfail(reason=why, strict=True)] if why else []
+            params.append(pytest.param(name, mode == "train", id=f"{name}-{mode}", marks=marks))
+    return params
+
+
+@pytest.mark.parametrize(("name", "training"), rows())
 def test_module(name: str, training: bool):
     info = MODULES[name]
     torch.manual_seed(5)
