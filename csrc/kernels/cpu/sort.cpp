@@ -1,0 +1,251 @@
+// CPU sort, topk and selection. A line is loaded as order-preserving keys with their indices, sorted by radix (insertion
+// when short), and written back from the keys; only values that share a key (zeros of both signs, NaN) are fetched again.
+// Short selections scan with a threshold: the candidates are the items below the k-th best seen so far.
+#include "kernels/sort.h"
+
+#include "kernels/cpu/lines.h"
+#include "kernels/cpu/sort_keys.h"
+
+namespace minitorch {
+inline namespace MINITORCH_ARCH {
+namespace {
+
+constexpr int64_t kBlockElements = 512;
+
+// How the lines of one call are read and written.
+struct LineAccess {
+  LoadFn load;
+  StoreFn store, store_index;
+  int64_t in_step, value_step, index_step;
+  int64_t in_size;
+};
+
+// Calls f(first, values, n) for blocks of a line converted to T.
+template <class T, class F>
+MT_INLINE void for_each_block(const LineAccess& a, const char* in, int64_t n, const F& f) {
+  alignas(64) T block[kBlockElements];
+  for (int64_t i = 0; i < n; i += kBlockElements) {
+    const int64_t m = std::min(kBlockElements, n - i);
+    a.load(block, in + i * a.in_step, a.in_step, m);
+    f(i, block, m);
+  }
+}
+
+template <class T, class Item>
+void load_items(const LineAccess& a, Item* items, const char* in, int64_t n, bool invert) {
+  using K = KeyOf<T>;
+  for_each_block<T>(a, in, n, [&](int64_t first, const T* block, int64_t m) {
+    const typename K::Key flip = invert ? ~typename K::Key{0} : 0;
+    for (int64_t k = 0; k < m; k++) items[first + k] = Item::make(K::key(block[k]) ^ flip, first + k);
+  });
+}
+
+template <class T, class Item>
+void store_items(const LineAccess& a, char* values, char* indices, const char* in, const Item* items, int64_t n,
+                 bool inverted) {
+  using K = KeyOf<T>;
+  alignas(64) T block[kBlockElements];
+  alignas(64) int64_t at[kBlockElements];
+  for (int64_t i = 0; i < n; i += kBlockElements) {
+    const int64_t m = std::min(kBlockElements, n - i);
+    const typename K::Key flip = inverted ? ~typename K::Key{0} : 0;
+    bool ambiguous = false;
+    for (int64_t k = 0; k < m; k++) {
+      const auto key = static_cast<typename K::Key>(items[i + k].key() ^ flip);
+      block[k] = K::value(key);
+      at[k] = items[i + k].index();
+      ambiguous |= K::ambiguous(key);
+    }
+    if (ambiguous)
+      for (int64_t k = 0; k < m; k++)
+        if (K::ambiguous(static_cast<typename K::Key>(items[i + k].key() ^ flip)))
+          a.load(block + k, in + at[k] * a.in_step, a.in_step, 1);
+    a.store(values + i * a.value_step, a.value_step, block, m);
+    a.store_index(indices + i * a.index_step, a.index_step, at, m);
+  }
+}
+
+// Items and a second buffer of the same size for a thread.
+template <class Item>
+struct Buffers {
+  explicit Buffers(int64_t n) : memory(2 * n), items(memory.get()), other(memory.get() + n) {}
+  Scratch<Item, 8192> memory;
+  Item *items, *other;
+};
+
+// Calls f(tag of the type the loops compute in, tag of the item type).
+template <class F>
+void dispatch_line(const char* name, DType dtype, int64_t length, const F& f) {
+  DType compute = compute_dtype(dtype);
+  if (dtype == DType::Bool || dtype == DType::U8 || dtype == DType::I8 || dtype == DType::I16 || dtype == DType::U16)
+    compute = DType::I32;
+  if (dtype == DType::U32) compute = DType::I64;
+  const bool known = dispatch(compute, Types<float, double, int32_t, int64_t>{}, [&](auto tag) {
+    using T = typename decltype(tag)::type;
+    if constexpr (sizeof(T) == 4) {
+      if (length < (int64_t{1} << 32)) return f(tag, Tag<Item32>{});
+    }
+    f(tag, Tag<Item64>{});
+  });
+  if (!known) missing_kernel(name, name_of(dtype));
+}
+
+template <class T>
+LineAccess access(const Lines& lines, const TensorView& values, const TensorView& indices, const TensorView& input) {
+  return {load_fn(input.dtype, dtype_of<T>),
+          store_fn(dtype_of<T>, values.dtype),
+          store_fn(DType::I64, indices.dtype),
+          lines.step(0),
+          lines.step(1),
+          lines.step(2),
+          static_cast<int64_t>(size_of(input.dtype))};
+}
+
+void sort(const TensorView& values, const TensorView& indices, const TensorView& input, int dim, bool descending) {
+  const TensorView* tensors[] = {&input, &values, &indices};
+  const Lines lines(tensors, 3, dim);
+  const int64_t n = lines.length();
+  dispatch_line(sort_kernel.name(), input.dtype, n, [&](auto tag, auto item_tag) {
+    using T = typename decltype(tag)::type;
+    using Item = typename decltype(item_tag)::type;
+    const LineAccess a = access<T>(lines, values, indices, input);
+    auto sort_line = [&](char* const* p, const Buffers<Item>& b, int64_t parts) {
+      load_items<T>(a, b.items, p[0], n, descending);
+      const Item* sorted = sort_items(b.items, b.other, n, parts);
+      store_items<T>(a, p[1], p[2], p[0], sorted, n, descending);
+    };
+    if (lines.count() < num_threads() && n >= kParallelSort) {
+      const Buffers<Item> b(n);
+      lines.for_each(1, 0, [&](char* const* p, int64_t) { sort_line(p, b, num_threads()); });
+    } else {
+      lines.for_each(1, 8, [&](char* const* p, int64_t) { sort_line(p, Buffers<Item>(n), 1); });
+    }
+  });
+}
+
+// Moves the k smallest of n items to the front, in any order.
+template <class Item>
+void partition_smallest(Item* items, int64_t n, int64_t k) {
+  if (k > 0 && k < n) std::nth_element(items, items + (k - 1), items + n);
+}
+
+// Gathers candidates for the k smallest items of a line into items[0..); returns how many there are.
+template <class T, class Item>
+int64_t gather_candidates(const LineAccess& a, Item* items, int64_t capacity, const char* in, int64_t n, int64_t k,
+                          bool invert) {
+  using K = KeyOf<T>;
+  using Key = typename K::Key;
+  constexpr int64_t kGroup = 32;
+  int64_t count = 0;
+  bool full = false;
+  Key limit = std::numeric_limits<Key>::max();  // with k items at hand, only smaller keys matter
+  for_each_block<T>(a, in, n, [&](int64_t first, const T* block, int64_t m) {
+    alignas(64) Key keys[kBlockElements];
+    const Key flip = invert ? ~Key{0} : 0;
+    for (int64_t i = 0; i < m; i++) keys[i] = K::key(block[i]) ^ flip;
+    for (int64_t g = 0; g < m; g += kGroup) {
+      const int64_t end = std::min(m, g + kGroup);
+      if (full) {
+        Key smallest = std::numeric_limits<Key>::max();
+        for (int64_t i = g; i < end; i++) smallest = keys[i] < smallest ? keys[i] : smallest;
+        if (smallest >= limit) continue;
+      }
+      for (int64_t i = g; i < end; i++) {
+        if (full && keys[i] >= limit) continue;
+        items[count++] = Item::make(keys[i], first + i);
+        if (count == capacity || (!full && count == k)) {
+          partition_smallest(items, count, k);
+          count = k;
+          full = true;
+          limit = 0;
+          for (int64_t j = 0; j < k; j++) limit = std::max<Key>(limit, items[j].key());
+        }
+      }
+    }
+  });
+  return count;
+}
+
+void topk(const TensorView& values, const TensorView& indices, const TensorView& input, int dim, int64_t k, bool largest) {
+  const TensorView* tensors[] = {&input, &values, &indices};
+  const Lines lines(tensors, 3, dim);
+  const int64_t n = lines.length();
+  dispatch_line(topk_kernel.name(), input.dtype, n, [&](auto tag, auto item_tag) {
+    using T = typename decltype(tag)::type;
+    using Item = typename decltype(item_tag)::type;
+    const LineAccess a = access<T>(lines, values, indices, input);
+    const bool scan = k < n / 8;
+    const int64_t capacity = scan ? 2 * k + 64 : n;
+    lines.for_each(1, scan ? 1 : 8, [&](char* const* p, int64_t) {
+      const Buffers<Item> b(capacity);
+      const Item* best = b.items;
+      if (scan) {
+        const int64_t count = gather_candidates<T>(a, b.items, capacity, p[0], n, k, largest);
+        partition_smallest(b.items, count, k);
+        std::sort(b.items, b.items + k);
+      } else {
+        load_items<T>(a, b.items, p[0], n, largest);
+        best = sort_items(b.items, b.other, n);
+      }
+      store_items<T>(a, p[1], p[2], p[0], best, k, largest);
+    });
+  });
+}
+
+// The item that `op` asks for, from the n items of a line in their order; `items` is scrambled.
+template <class Item>
+Item selected(SelectOp op, Item* items, Item* other, int64_t n, int64_t k, typename Item::Key nan, bool has_nan) {
+  if (op == SelectOp::mode) {
+    const Item* sorted = sort_items(items, other, n);
+    int64_t best = 0, most = 0, run = 0;
+    for (int64_t i = 0; i < n; i++) {
+      const bool same = i > 0 && sorted[i].key() == sorted[i - 1].key() && !(has_nan && sorted[i].key() == nan);
+      run = same ? run + 1 : 1;
+      if (run > most) {
+        most = run;
+        best = i;
+      }
+    }
+    return sorted[best];
+  }
+  int64_t rank = k - 1;
+  if (op != SelectOp::kth) {
+    int64_t nans = 0;
+    if (has_nan) {
+      for (int64_t i = n - 1; i >= 0; i--) {
+        if (items[i].key() != nan) continue;
+        nans++;
+        items[n] = items[i];
+      }
+    }
+    if (nans > 0 && (op == SelectOp::median || nans == n)) return items[n];  // the first NaN
+    rank = (n - nans - 1) / 2;
+  }
+  std::nth_element(items, items + rank, items + n);
+  return items[rank];
+}
+
+void select(SelectOp op, const TensorView& values, const TensorView& indices, const TensorView& input, int dim, int64_t k) {
+  const TensorView* tensors[] = {&input, &values, &indices};
+  const Lines lines(tensors, 3, dim);
+  const int64_t n = lines.length();
+  dispatch_line(select_kernel.name(), input.dtype, n, [&](auto tag, auto item_tag) {
+    using T = typename decltype(tag)::type;
+    using Item = typename decltype(item_tag)::type;
+    const LineAccess a = access<T>(lines, values, indices, input);
+    lines.for_each(1, 4, [&](char* const* p, int64_t) {
+      const Buffers<Item> b(n + 1);
+      load_items<T>(a, b.items, p[0], n, false);
+      const Item item = selected(op, b.items, b.other, n, k, typename Item::Key{KeyOf<T>::kNan}, KeyOf<T>::floating);
+      store_items<T>(a, p[1], p[2], p[0], &item, 1, false);
+    });
+  });
+}
+
+MT_REGISTER_KERNEL(sort_kernel, &sort);
+MT_REGISTER_KERNEL(topk_kernel, &topk);
+MT_REGISTER_KERNEL(select_kernel, &select);
+
+}  // namespace
+}  // namespace MINITORCH_ARCH
+}  // namespace minitorch

@@ -1,0 +1,136 @@
+// CPU searches in sorted data, runs of equal items, lexicographic order and membership.
+#include "kernels/sort.h"
+
+#include <algorithm>
+
+#include "kernels/parallel.h"
+
+namespace minitorch {
+inline namespace MINITORCH_ARCH {
+namespace {
+
+using ElementTypes = Types<bool, uint8_t, int8_t, int16_t, int32_t, int64_t, float, double, Half, BFloat16>;
+
+template <class F>
+void dispatch_element(const char* name, DType dtype, const F& f) {
+  if (!dispatch(dtype, ElementTypes{}, f)) missing_kernel(name, name_of(dtype));
+}
+
+template <class T>
+MT_INLINE compute_t<T> element(const char* data, int64_t i) {
+  return static_cast<compute_t<T>>(reinterpret_cast<const T*>(data)[i]);
+}
+
+// Halves the range without branching on the comparison. "Not at least" rather than "less": a NaN goes to the end.
+template <class T, bool right>
+int64_t search_one(const char* sequence, const int64_t* sorter, int64_t length, compute_t<T> value) {
+  auto before = [&](int64_t i) {
+    const compute_t<T> x = element<T>(sequence, sorter != nullptr ? sorter[i] : i);
+    return right ? !(x > value) : !(x >= value);
+  };
+  if (length == 0) return 0;
+  int64_t base = 0;
+  while (length > 1) {
+    const int64_t half = length / 2;
+    base += before(base + half - 1) ? half : 0;
+    length -= half;
+  }
+  return base + before(base);
+}
+
+void search(const SearchArgs& a) {
+  dispatch_element(search_kernel.name(), a.dtype, [&](auto tag) {
+    using T = typename decltype(tag)::type;
+    parallel_for(a.n, 2048, [&](int64_t begin, int64_t end) {
+      for (int64_t i = begin; i < end; i++) {
+        const int64_t offset = i / a.per_sequence * a.length;
+        const char* sequence = a.sequences + offset * static_cast<int64_t>(sizeof(T));
+        const int64_t* sorter = a.sorter != nullptr ? a.sorter + offset : nullptr;
+        const compute_t<T> value = element<T>(a.values, i);
+        const int64_t at = a.right ? search_one<T, true>(sequence, sorter, a.length, value)
+                                   : search_one<T, false>(sequence, sorter, a.length, value);
+        if (a.output_dtype == DType::I32)
+          reinterpret_cast<int32_t*>(a.output)[i] = static_cast<int32_t>(at);
+        else
+          reinterpret_cast<int64_t*>(a.output)[i] = at;
+      }
+    });
+  });
+}
+
+void runs(const RunsArgs& a) {
+  dispatch_element(runs_kernel.name(), a.dtype, [&](auto tag) {
+    using T = typename decltype(tag)::type;
+    int64_t run = -1;
+    for (int64_t i = 0; i < a.n; i++) {
+      const int64_t item = a.order != nullptr ? a.order[i] : i;
+      bool same = i > 0;
+      if (same) {
+        const int64_t previous = a.order != nullptr ? a.order[i - 1] : i - 1;
+        for (int64_t k = 0; k < a.width && same; k++)
+          same = element<T>(a.data, item * a.width + k) == element<T>(a.data, previous * a.width + k);
+      }
+      if (!same) {
+        run++;
+        a.starts[run] = i;
+      }
+      if (a.inverse != nullptr) a.inverse[a.label != nullptr ? a.label[i] : i] = run;
+    }
+    a.count[0] = run + 1;
+    a.starts[run + 1] = a.n;
+  });
+}
+
+template <class T>
+struct LexicographicLess {
+  const char* data;
+  int64_t width;
+  bool operator()(int64_t a, int64_t b) const {
+    for (int64_t k = 0; k < width; k++) {
+      const compute_t<T> x = element<T>(data, a * width + k), y = element<T>(data, b * width + k);
+      if (x < y) return true;
+      if (y < x) return false;
+    }
+    return a < b;
+  }
+};
+
+void lexicographic_order(int64_t* order, char* data, DType dtype, int64_t n, int64_t width) {
+  dispatch_element(lexicographic_order_kernel.name(), dtype, [&](auto tag) {
+    using T = typename decltype(tag)::type;
+    for (int64_t i = 0; i < n; i++) order[i] = i;
+    std::sort(order, order + n, LexicographicLess<T>{data, width});
+  });
+}
+
+void membership(const MembershipArgs& a) {
+  dispatch_element(membership_kernel.name(), a.dtype, [&](auto tag) {
+    using T = typename decltype(tag)::type;
+    constexpr int64_t kBlockElements = 1024;
+    parallel_for(a.n, std::max<int64_t>(kGrainSize / std::max<int64_t>(a.m, 1), 1), [&](int64_t begin, int64_t end) {
+      for (int64_t b = begin; b < end; b += kBlockElements) {
+        const int64_t m = std::min(kBlockElements, end - b);
+        compute_t<T> block[kBlockElements];
+        uint8_t hit[kBlockElements];
+        for (int64_t i = 0; i < m; i++) {
+          block[i] = element<T>(a.elements, b + i);
+          hit[i] = a.invert;
+        }
+        for (int64_t t = 0; t < a.m; t++) {
+          const compute_t<T> test = element<T>(a.tests, t);
+          for (int64_t i = 0; i < m; i++) hit[i] = block[i] == test ? !a.invert : hit[i];
+        }
+        for (int64_t i = 0; i < m; i++) a.output[b + i] = hit[i];
+      }
+    });
+  });
+}
+
+MT_REGISTER_KERNEL(search_kernel, &search);
+MT_REGISTER_KERNEL(runs_kernel, &runs);
+MT_REGISTER_KERNEL(lexicographic_order_kernel, &lexicographic_order);
+MT_REGISTER_KERNEL(membership_kernel, &membership);
+
+}  // namespace
+}  // namespace MINITORCH_ARCH
+}  // namespace minitorch

@@ -1,0 +1,136 @@
+// sort, topk, kthvalue, median, mode: PyTorch's checks, our kernels. argsort, msort and quantile are composites of these.
+#include <ATen/MemoryOverlap.h>
+#include <ATen/TensorUtils.h>
+#include <ATen/WrapDimUtils.h>
+#include <ATen/native/ReduceOpsUtils.h>
+#include <ATen/native/SortingUtils.h>
+#include <ATen/ops/sort_meta.h>
+#include <ATen/ops/topk_meta.h>
+
+#include <limits>
+
+#include "bridge/structured.h"
+#include "kernels/sort.h"
+
+namespace minitorch {
+namespace {
+
+struct Sort : at::meta::structured_sort_stable {
+  void impl(const at::Tensor& self, std::optional<bool>, int64_t dim, bool descending, const at::Tensor& values,
+            const at::Tensor& indices) {
+    if (self.numel() == 0) return;
+    TORCH_CHECK(!self.is_complex(), " Sort does not support complex dtypes on CPU");
+    sort_kernel(view_of(values), view_of(indices), view_of(self),
+                static_cast<int>(at::maybe_wrap_dim(dim, self.dim())), descending);
+  }
+};
+
+struct TopK : at::meta::structured_topk {
+  void impl(const at::Tensor& self, int64_t k, int64_t dim, bool largest, bool, const at::Tensor& values,
+            const at::Tensor& indices) {
+    if (values.numel() == 0) return;
+    topk_kernel(view_of(values), view_of(indices), view_of(self), static_cast<int>(at::maybe_wrap_dim(dim, self.dim())),
+                k, largest);
+  }
+};
+
+// Outputs that have lost the reduced dimension get it back for the kernel, as a view.
+void select(SelectOp op, const at::Tensor& self, const at::Tensor& values, const at::Tensor& indices, int64_t dim,
+            bool keepdim, int64_t k = 0) {
+  if (values.numel() == 0) return;
+  const bool missing = !keepdim && self.dim() > 0;
+  const at::Tensor v = missing ? values.unsqueeze(dim) : values, i = missing ? indices.unsqueeze(dim) : indices;
+  select_kernel(op, view_of(v), view_of(i), view_of(self), static_cast<int>(dim), k);
+}
+
+std::tuple<at::Tensor&, at::Tensor&> kthvalue_out(const at::Tensor& self, int64_t k, int64_t dim, bool keepdim,
+                                                  at::Tensor& values, at::Tensor& indices) {
+  check_same_device({&self, &values, &indices});
+  const int64_t d = at::maybe_wrap_dim(dim, self.dim(), /*wrap_scalar=*/true);
+  at::native::zero_numel_check_dims(self, d, "kthvalue()");
+  TORCH_CHECK(k > 0 && k <= (self.dim() > 0 ? self.size(d) : 1), "kthvalue(): selected number k out of range for dimension ",
+              d);
+  at::assert_no_overlap(self, values);
+  at::native::_reduction_with_indices_allocate_or_resize_output(values, indices, self, d, keepdim);
+  select(SelectOp::kth, self, values, indices, d, /*keepdim=*/true, k);
+  if (!keepdim && self.dim() > 0) {
+    values.squeeze_(d);
+    indices.squeeze_(d);
+  }
+  return {values, indices};
+}
+
+template <SelectOp op>
+std::tuple<at::Tensor&, at::Tensor&> median_out(const at::Tensor& self, int64_t dim, bool keepdim, at::Tensor& values,
+                                                at::Tensor& indices) {
+  const int64_t d = at::maybe_wrap_dim(dim, self.dim());
+  at::native::zero_numel_check_dims(self, d, "median()");
+  at::checkDeviceType("median", {values, indices}, self.device().type());
+  at::checkScalarType("median", {indices, "indices", 1}, at::kLong);
+  at::checkSameType("median", {values, "values", 0}, {self, "self", 2});
+  auto shape = self.sizes().vec();
+  if (self.dim() > 0) {
+    if (keepdim)
+      shape[d] = 1;
+    else
+      shape.erase(shape.begin() + d);
+  }
+  at::native::resize_output(values, shape);
+  at::native::resize_output(indices, shape);
+  select(op, self, values, indices, d, keepdim);
+  return {values, indices};
+}
+
+template <SelectOp op>
+at::Tensor median_all(const at::Tensor& self) {
+  at::Tensor value = empty({}, self.scalar_type());
+  if (self.numel() == 0) return value.fill_(std::numeric_limits<double>::quiet_NaN());
+  const at::Tensor flat = self.reshape(-1), index = empty({}, at::kLong);
+  select(op, flat, value, index, 0, /*keepdim=*/false);
+  return value;
+}
+
+std::tuple<at::Tensor&, at::Tensor&> mode_out(const at::Tensor& self, int64_t dim, bool keepdim, at::Tensor& values,
+                                              at::Tensor& indices) {
+  TORCH_CHECK(self.device() == values.device(), "expected device '", self.device(), "' but got '", values.device(),
+              "' for values output");
+  TORCH_CHECK(self.device() == indices.device(), "expected device '", self.device(), "' but got '", indices.device(),
+              "' for indices output");
+  TORCH_CHECK(self.scalar_type() == values.scalar_type(), "expected scalar type '", self.scalar_type(), "' but got '",
+              values.scalar_type(), "' for values output");
+  TORCH_CHECK(indices.scalar_type() == at::kLong, "expected scalar type '", at::kLong, "' but got '",
+              indices.scalar_type(), "' for indices output");
+  const int64_t d = at::maybe_wrap_dim(dim, self.dim());
+  if (self.numel() == 0) {
+    const auto sizes = at::native::get_zero_numel_tensor_size(self, d, keepdim, "mode()");
+    at::native::resize_output(values, sizes);
+    at::native::resize_output(indices, sizes);
+    return {values, indices};
+  }
+  const auto mask = at::native::make_dim_mask(at::IntArrayRef(d), self.dim());
+  at::native::resize_reduction_result(values, self, mask, keepdim, self.scalar_type());
+  at::native::resize_reduction_result(indices, self, mask, keepdim, at::kLong);
+  select(SelectOp::mode, self, values, indices, d, keepdim);
+  return {values, indices};
+}
+
+std::tuple<at::Tensor, at::Tensor> mode(const at::Tensor& self, int64_t dim, bool keepdim) {
+  at::Tensor values = empty({0}, self.scalar_type()), indices = empty({0}, at::kLong);
+  mode_out(self, dim, keepdim, values, indices);
+  return {values, indices};
+}
+
+TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
+  structured<Sort>(m, "sort.stable", nullptr, "sort.values_stable");
+  structured<TopK>(m, "topk", nullptr, "topk.values");
+  m.impl("kthvalue.values", TORCH_FN(kthvalue_out));
+  m.impl("median", TORCH_FN(median_all<SelectOp::median>));
+  m.impl("nanmedian", TORCH_FN(median_all<SelectOp::nanmedian>));
+  m.impl("median.dim_values", TORCH_FN(median_out<SelectOp::median>));
+  m.impl("nanmedian.dim_values", TORCH_FN(median_out<SelectOp::nanmedian>));
+  m.impl("mode", TORCH_FN(mode));
+  m.impl("mode.values", TORCH_FN(mode_out));
+}
+
+}  // namespace
+}  // namespace minitorch

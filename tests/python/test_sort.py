@@ -1,0 +1,220 @@
+"""Sorting, selection and searching against native CPU."""
+
+import math
+
+import pytest
+import torch
+
+FLOATS = [torch.float32, torch.float64, torch.bfloat16, torch.float16]
+INTS = [torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64]
+ALL = FLOATS + INTS + [torch.bool]
+SHAPES = [(6, 10, 7), (3, 50, 4), (2, 3, 700), (5000,), (1, 1)]
+
+
+def make(shape, dtype, seed=0, nans=True):
+    g = torch.Generator().manual_seed(seed)
+    if dtype == torch.bool:
+        return torch.rand(shape, generator=g) > 0.5
+    if dtype in INTS:
+        info = torch.iinfo(dtype)
+        return torch.randint(max(info.min, -(2**62)), min(info.max, 2**62), shape, generator=g).to(dtype)
+    t = torch.randn(shape, generator=g).to(dtype)
+    flat = t.view(-1)
+    if t.numel() > 50:
+        flat[::13] = 0.0
+        flat[5::26] = -0.0
+        flat[3::40] = math.inf
+        flat[7::45] = -math.inf
+        if nans:
+            flat[11::50] = math.nan
+    return t
+
+
+def equal(actual, expected):
+    assert actual.device.type == "minitorch" and actual.dtype == expected.dtype and actual.shape == expected.shape
+    torch.testing.assert_close(actual.cpu(), expected, rtol=0, atol=0, equal_nan=True)
+
+
+def check(f, *tensors):
+    expected, actual = f(*tensors), f(*(t.to("minitorch") for t in tensors))
+    if torch.is_tensor(expected):
+        expected, actual = (expected,), (actual,)
+    for e, a in zip(expected, actual):
+        equal(a, e)
+
+
+@pytest.mark.parametrize("dtype", ALL, ids=str)
+@pytest.mark.parametrize("descending", [False, True])
+def test_stable_sort(dtype, descending):
+    for shape in SHAPES:
+        t = make(shape, dtype)
+        d = t.to("minitorch")
+        for dim in range(t.dim()):
+            e, a = (torch.sort(x, dim=dim, descending=descending, stable=True) for x in (t, d))
+            equal(a.values, e.values)
+            equal(a.indices, e.indices)
+            assert a.values.stride() == e.values.stride()
+            if dtype in FLOATS:  # signs of zeros move with their elements
+                assert torch.equal(torch.signbit(a.values.cpu()), torch.signbit(e.values))
+    t = make((8, 9, 10), dtype)
+    for view in (lambda x: x.transpose(0, 2), lambda x: x[1:, ::2, 3:], lambda x: x[:, :1].expand(-1, 5, -1)):
+        for dim in (0, 1, 2):
+            check(lambda x: tuple(torch.sort(view(x), dim=dim, descending=descending, stable=True)), t)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.int32, torch.int64], ids=str)
+def test_long_sort_in_parallel(dtype):
+    t = make((1 << 17,), dtype)
+    check(lambda x: tuple(x.sort(stable=True)), t)
+    check(lambda x: tuple(x.sort(stable=True, descending=True)), t)
+    check(lambda x: tuple(x.sort(stable=True)), torch.arange(1 << 17).to(dtype) % 300)
+
+
+def test_sort_default_argsort_msort():
+    t = make((30, 40), torch.float32)
+    d = t.to("minitorch")
+    equal(d.sort().values, t.sort().values)
+    equal(d.sort(0, True).values, t.sort(0, True).values)
+    equal(torch.argsort(d, stable=True, dim=1), torch.argsort(t, stable=True, dim=1))
+    equal(torch.msort(d), torch.msort(t))
+    values, indices = torch.empty(0).to("minitorch"), torch.empty(0, dtype=torch.long).to("minitorch")
+    torch.sort(d, dim=0, stable=True, out=(values, indices))
+    equal(values, t.sort(dim=0, stable=True).values)
+    equal(indices, t.sort(dim=0, stable=True).indices)
+    check(lambda x: tuple(x.sort()), torch.tensor(2.0))
+    check(lambda x: tuple(x.sort(1)), torch.empty(3, 0))
+
+
+@pytest.mark.parametrize("dtype", ALL[:-1], ids=str)
+@pytest.mark.parametrize("largest", [False, True])
+def test_topk(dtype, largest):
+    for shape, ks in (((6, 10, 7), (1, 3)), ((2, 3, 700), (1, 5, 100, 3)), ((5000,), (1, 10, 600, 4000, 5000))):
+        t = make(shape, dtype)
+        d = t.to("minitorch")
+        for dim in range(t.dim()):
+            for k in (k for k in ks if k <= t.size(dim)):
+                for is_sorted in (True, False):
+                    e, a = (torch.topk(x, k, dim, largest, is_sorted) for x in (t, d))
+                    av, ev = a.values.cpu(), e.values
+                    if not is_sorted:
+                        av, ev = av.sort(dim).values, ev.sort(dim).values
+                    torch.testing.assert_close(av, ev, rtol=0, atol=0, equal_nan=True)
+                    torch.testing.assert_close(t.gather(dim, a.indices.cpu()), a.values.cpu(), rtol=0, atol=0, equal_nan=True)
+                    i = a.indices.cpu().sort(dim).values
+                    assert k == 1 or (i.narrow(dim, 1, k - 1) != i.narrow(dim, 0, k - 1)).all()
+    check(lambda x: tuple(x.topk(0)), make((3, 4), dtype))
+    check(lambda x: tuple(x.topk(1)), torch.tensor(3).to(dtype))
+
+
+@pytest.mark.parametrize("dtype", FLOATS + INTS, ids=str)
+def test_selection(dtype):
+    for t in (make((6, 11, 8), dtype), make((3, 400, 2), dtype, nans=False)):
+        d = t.to("minitorch")
+        for dim in (0, 1, 2):
+            for keepdim in (False, True):
+                for name in ("median", "nanmedian"):
+                    check(lambda x: tuple(getattr(torch, name)(x, dim, keepdim)), t)
+                for k in (1, 2, t.size(dim)):
+                    e, a = (torch.kthvalue(x, k, dim, keepdim) for x in (t, d))
+                    equal(a.values, e.values)
+                    i = a.indices if keepdim else a.indices.unsqueeze(dim)
+                    v = a.values if keepdim else a.values.unsqueeze(dim)
+                    torch.testing.assert_close(t.gather(dim, i.cpu()), v.cpu(), rtol=0, atol=0, equal_nan=True)
+        for name in ("median", "nanmedian"):
+            check(getattr(torch, name), t)
+    check(lambda x: tuple(x.median(0)), torch.tensor(5).to(dtype))
+
+
+@pytest.mark.parametrize("dtype", FLOATS + INTS + [torch.bool], ids=str)
+def test_mode(dtype):
+    t = make((7, 30, 5), torch.float32, nans=False).mul(2).round().clamp(-3, 3)
+    t = t.abs().to(dtype) if dtype in (torch.uint8, torch.bool) else t.to(dtype)
+    d = t.to("minitorch")
+    for dim in (0, 1, 2):
+        for keepdim in (False, True):
+            e, a = (torch.mode(x, dim, keepdim) for x in (t, d))
+            equal(a.values, e.values)
+            i = a.indices if keepdim else a.indices.unsqueeze(dim)
+            v = a.values if keepdim else a.values.unsqueeze(dim)
+            assert torch.equal(t.gather(dim, i.cpu()), v.cpu())
+    check(lambda x: tuple(torch.mode(x)), torch.tensor(1).to(dtype))
+
+
+@pytest.mark.parametrize("dtype", ALL, ids=str)
+def test_unique(dtype):
+    if dtype in FLOATS:  # every NaN is a value of its own, and native numbers them in no order
+        check(lambda x: torch.unique(x, return_counts=True), make((20, 30), dtype))
+    t = make((20, 30), dtype, nans=False)
+    t = t if dtype == torch.bool or dtype not in INTS else t % 7
+    for inverse in (False, True):
+        for counts in (False, True):
+            check(lambda x: torch.unique(x, return_inverse=inverse, return_counts=counts), t)
+            check(lambda x: torch.unique_consecutive(x, return_inverse=inverse, return_counts=counts), t)
+            check(lambda x: torch.unique_consecutive(x, return_inverse=inverse, return_counts=counts), t[0])
+    small = (make((6, 4, 3), torch.float32, nans=False) > 0).to(dtype)[:, :2]
+    for dim in (0, 1, 2):
+        check(lambda x: torch.unique(x, dim=dim, return_inverse=True, return_counts=True), small)
+        check(lambda x: torch.unique_consecutive(x, dim=dim, return_inverse=True, return_counts=True), small)
+    check(lambda x: torch.unique(x, return_inverse=True, return_counts=True), torch.empty(0, dtype=dtype))
+    check(lambda x: torch.unique(x, dim=0), torch.empty(0, 3, dtype=dtype))
+
+
+@pytest.mark.parametrize("dtype", FLOATS + INTS, ids=str)
+def test_searchsorted_and_bucketize(dtype):
+    sequence = make((3, 40), dtype, nans=False).sort(1).values
+    values = make((3, 25), dtype, seed=4)
+    for right in (False, True):
+        for int32 in (False, True):
+            check(lambda s, v: torch.searchsorted(s, v, right=right, out_int32=int32), sequence, values)
+            check(lambda s, v: torch.searchsorted(s, v, right=right, out_int32=int32), sequence[0].contiguous(), values)
+            check(lambda s, v: torch.bucketize(v, s, right=right, out_int32=int32), sequence[1].contiguous(), values)
+    shuffled = sequence[:, torch.randperm(40)]
+    check(lambda s, v, o: torch.searchsorted(s, v, sorter=o), shuffled, values, shuffled.argsort(1))
+    check(lambda s: torch.searchsorted(s, 1), sequence[0].contiguous())
+    check(lambda s: torch.bucketize(1, s), sequence[0].contiguous())
+    check(lambda s, v: torch.searchsorted(s, v), torch.tensor([1, 2, 3]), torch.tensor([0.5, 2.0, 7.0]))
+
+
+def test_isin():
+    for dtype in (torch.float32, torch.int64, torch.uint8):
+        elements, few, many = (torch.arange(n).remainder(m).to(dtype) for n, m in ((60, 50), (4, 9), (500, 23)))
+        for tests in (few, many, few[:0]):
+            for invert in (False, True):
+                check(lambda e, t: torch.isin(e, t, invert=invert), elements.view(6, 10), tests)
+    check(lambda e: torch.isin(e, 3), torch.arange(6))
+    check(lambda t: torch.isin(3, t), torch.arange(6))
+
+
+def test_bincount():
+    t = torch.tensor([1, 5, 1, 0, 5, 5])
+    check(lambda x: torch.bincount(x), t)
+    check(lambda x: torch.bincount(x, minlength=10), t.to(torch.uint8))
+    check(lambda x, w: torch.bincount(x, w), t, torch.rand(6))
+    check(lambda x, w: torch.bincount(x, w), t, torch.arange(6))
+    check(lambda x: torch.bincount(x, minlength=2), t[:0])
+
+
+ERRORS = {
+    "topk_range": lambda x: x.topk(9),
+    "topk_negative": lambda x: x.topk(-1),
+    "kth_zero": lambda x: x.kthvalue(0),
+    "kth_empty": lambda x: x[:, :0].kthvalue(1),
+    "median_empty": lambda x: x[:, :0].median(1),
+    "mode_dim": lambda x: x.mode(5),
+    "sort_dim": lambda x: x.sort(5),
+    "searchsorted_shape": lambda x: torch.searchsorted(x, x[:2]),
+    "searchsorted_side": lambda x: torch.searchsorted(x[0], x, side="up"),
+    "bucketize_dim": lambda x: torch.bucketize(x, x),
+    "bincount_negative": lambda x: torch.bincount(x[0].long() - 10),
+    "bincount_float": lambda x: torch.bincount(x[0]),
+}
+
+
+@pytest.mark.parametrize("name", ERRORS)
+def test_errors_are_natives(name):
+    t = torch.arange(12.0).view(3, 4)
+    with pytest.raises(Exception) as native:
+        ERRORS[name](t)
+    with pytest.raises(type(native.value)) as ours:
+        ERRORS[name](t.to("minitorch"))
+    assert str(ours.value).splitlines()[0] == str(native.value).splitlines()[0]
