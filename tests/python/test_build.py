@@ -1,0 +1,99 @@
+"""The build, every instruction set in it, and what is refused: a library for another torch, nonsense in variables."""
+
+import importlib.metadata
+import json
+import os
+import pathlib
+import subprocess
+import sys
+
+import pytest
+import torch
+
+from minitorch_backend import _load
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+BUILD_INFO = json.loads((ROOT / "minitorch_backend" / "_build_info.json").read_text())
+
+
+def python(code: str, **environment: str) -> subprocess.CompletedProcess:
+    """Runs code in a new process that finds this source tree."""
+    env = {**os.environ, "PYTHONPATH": str(ROOT), "TORCH_DEVICE_BACKEND_AUTOLOAD": "0", **environment}
+    return subprocess.run([sys.executable, "-c", code], env=env, capture_output=True, text=True, check=False, cwd=ROOT)
+
+
+def test_library_for_another_torch_names_both(tmp_path):
+    info = tmp_path / "_build_info.json"
+    info.write_text(json.dumps({**BUILD_INFO, "torch": "2.10.0+cpu"}))
+    with pytest.raises(ImportError) as error:
+        _load.check_build(info)
+    assert "2.10.0+cpu" in str(error.value)
+    assert str(torch.__version__) in str(error.value)
+
+
+def test_library_for_another_python_is_refused(tmp_path):
+    info = tmp_path / "_build_info.json"
+    info.write_text(json.dumps({**BUILD_INFO, "python": "cp27"}))
+    with pytest.raises(ImportError, match="cp27"):
+        _load.check_build(info)
+
+
+def test_package_that_is_not_built_says_how(tmp_path):
+    with pytest.raises(ImportError, match="make setup"):
+        _load.check_build(tmp_path / "_build_info.json")
+
+
+@pytest.mark.parametrize(
+    ("variable", "allowed"),
+    [
+        ("MINITORCH_ISA", BUILD_INFO["isas"][:1]),
+        ("MINITORCH_FALLBACK", ["error", "warn", "allow"]),
+        ("MINITORCH_POISON", ["0", "1"]),
+        ("MINITORCH_BACKEND", ["cpu", "cuda"]),
+    ],
+)
+def test_nonsense_in_a_variable_names_what_is_allowed(variable: str, allowed: list[str]):
+    code = "import torch, minitorch_backend; torch.empty(3, device='minitorch').histc()"
+    done = python(code, **{variable: "nonsense"})
+    assert done.returncode == 1, done.stderr
+    assert variable in done.stderr and "nonsense" in done.stderr
+    for value in allowed:
+        assert value in done.stderr
+
+
+@pytest.mark.parametrize(("variable", "value"), [("MINITORCH_ISAS", "sse9"), ("MINITORCH_CUDA", "yes")])
+def test_setup_refuses_nonsense(variable: str, value: str, tmp_path):
+    env = {**os.environ, variable: value, "MINITORCH_BUILD_DIR": str(tmp_path / "build")}
+    command = [sys.executable, "setup.py", "-q", "build_ext", "--build-lib", str(tmp_path / "lib")]
+    done = subprocess.run(command, env=env, capture_output=True, text=True, check=False, cwd=ROOT)
+    assert done.returncode != 0
+    assert variable in done.stderr and value in done.stderr
+
+
+def test_bare_import_of_torch_brings_the_device():
+    """Through the entry point: only where the package is installed, as `make test` does."""
+    try:
+        importlib.metadata.distribution("minitorch-backend")
+    except importlib.metadata.PackageNotFoundError:
+        pytest.skip("minitorch is not installed in this environment")
+    done = python(
+        "import torch; print((torch.ones(2, device='minitorch') + 1).cpu().tolist())", TORCH_DEVICE_BACKEND_AUTOLOAD="1"
+    )
+    assert done.stdout.strip() == "[2.0, 2.0]", done.stderr
+
+
+@pytest.mark.parametrize("isa", BUILD_INFO["isas"])
+def test_every_instruction_set(isa: str):
+    """A choice of conformance rows on each instruction set of this build."""
+    done = python("import minitorch_backend._C as c; print(c.isa())", MINITORCH_ISA=isa)
+    if "cannot be used" in done.stderr:
+        pytest.skip(f"this processor has no {isa}")
+    assert done.stdout.strip() == isa, done.stderr
+    operators = (
+        "^(exp|add|mul|where|sum|mean|var|softmax|matmul|mm|index_select|sort|cumsum|nn_functional_(gelu|layer_norm))$"
+    )
+    command = [sys.executable, "-m", "tests.conformance.run", "--op", operators, "--dtype", "float32,bfloat16,int64"]
+    command += ["--samples", "4", "--variant", "forward,noncontig,grad"]
+    env = {**os.environ, "PYTHONPATH": str(ROOT), "MINITORCH_ISA": isa, "MINITORCH_FALLBACK": "error"}
+    done = subprocess.run(command, env=env, capture_output=True, text=True, check=False, cwd=ROOT)
+    assert done.returncode == 0, done.stdout + done.stderr
