@@ -1,0 +1,157 @@
+// Bags of embedding rows: forward, the backward of maxima and of per-sample weights. A bag belongs to one thread.
+#include "kernels/embedding.h"
+
+#include <algorithm>
+#include <cstring>
+
+#include "kernels/parallel.h"
+
+namespace minitorch {
+inline namespace MINITORCH_ARCH {
+namespace {
+
+inline constexpr int64_t kBlock = 512;
+
+void check_indices(const int64_t* indices, int64_t count, int64_t rows) {
+  for (int64_t i = 0; i < count; i++)
+    if (indices[i] < 0 || indices[i] >= rows) throw IndexOutOfRange{indices[i], static_cast<int>(i), rows};
+}
+
+template <class T>
+MT_INLINE const T* row_of(const EmbeddingBagArgs& a, int64_t position) {
+  return reinterpret_cast<const T*>(a.weight) + a.indices[position] * a.weight_strides[0];
+}
+
+// Columns [j, j + m) of the sum of positions [begin, end).
+template <class T>
+void sum_block(const EmbeddingBagArgs& a, int64_t begin, int64_t end, int64_t j, int64_t m, compute_t<T>* MT_RESTRICT sum) {
+  using C = compute_t<T>;
+  const int64_t stride = a.weight_strides[1];
+  for (int64_t k = 0; k < m; k++) sum[k] = C(0);
+  for (int64_t i = begin; i < end; i++) {
+    if (a.indices[i] == a.padding_idx) continue;
+    const T* const row = row_of<T>(a, i) + j * stride;
+    const C factor = a.sample_weights != nullptr ? static_cast<C>(reinterpret_cast<const T*>(a.sample_weights)[i]) : C(1);
+    if (stride == 1) {
+      for (int64_t k = 0; k < m; k++) sum[k] += factor * static_cast<C>(row[k]);
+    } else {
+      for (int64_t k = 0; k < m; k++) sum[k] += factor * static_cast<C>(row[k * stride]);
+    }
+  }
+}
+
+template <class T>
+void max_bag(const EmbeddingBagArgs& a, int64_t begin, int64_t end, T* out, int64_t* max_indices) {
+  using C = compute_t<T>;
+  bool found = false;
+  for (int64_t i = begin; i < end; i++) {
+    if (a.indices[i] == a.padding_idx) continue;
+    const T* const row = row_of<T>(a, i);
+    for (int64_t d = 0; d < a.dim; d++) {
+      const T x = row[d * a.weight_strides[1]];
+      if (found && !(static_cast<C>(x) > static_cast<C>(out[d]))) continue;
+      out[d] = x;
+      if (max_indices != nullptr) max_indices[d] = a.indices[i];
+    }
+    found = true;
+  }
+}
+
+template <class T>
+void bag_typed(const EmbeddingBagArgs& a) {
+  using C = compute_t<T>;
+  const int64_t per_bag = std::max<int64_t>(1, a.count / a.bags) * a.dim;
+  parallel_for(a.bags, std::max<int64_t>(1, kGrainSize / per_bag), [&](int64_t first_bag, int64_t last_bag) {
+    for (int64_t b = first_bag; b < last_bag; b++) {
+      const int64_t begin = std::clamp<int64_t>(a.offsets[b], 0, a.count);
+      const int64_t end = std::clamp<int64_t>(b + 1 < a.bags ? a.offsets[b + 1] : a.end, begin, a.count);
+      int64_t size = 0;
+      for (int64_t i = begin; i < end; i++) size += a.indices[i] != a.padding_idx;
+      if (a.bag_sizes != nullptr) a.bag_sizes[b] = size;
+      if (a.position_bag != nullptr)
+        for (int64_t i = begin; i < end; i++) a.position_bag[i] = b;
+      T* const out = reinterpret_cast<T*>(a.out) + b * a.dim;
+      if (a.mode == BagMode::max) {
+        int64_t* const max_indices = a.max_indices != nullptr ? a.max_indices + b * a.dim : nullptr;
+        memset(out, 0, a.dim * sizeof(T));
+        if (max_indices != nullptr) memset(max_indices, 0, a.dim * sizeof(int64_t));
+        max_bag(a, begin, end, out, max_indices);
+        continue;
+      }
+      const C divisor = a.mode == BagMode::mean && size > 1 ? static_cast<C>(size) : C(1);
+      for (int64_t j = 0; j < a.dim; j += kBlock) {
+        const int64_t m = std::min(kBlock, a.dim - j);
+        C sum[kBlock];
+        sum_block<T>(a, begin, end, j, m, sum);
+        for (int64_t k = 0; k < m; k++) out[j + k] = static_cast<T>(sum[k] / divisor);
+      }
+    }
+  });
+}
+
+void bag(const EmbeddingBagArgs& a) {
+  check_indices(a.indices, a.count, a.rows);
+  if (a.bags == 0) return;
+  if (!dispatch(a.dtype, FloatingTypes{}, [&](auto tag) { bag_typed<typename decltype(tag)::type>(a); }))
+    missing_kernel("embedding_bag", name_of(a.dtype));
+}
+
+// Threads take columns: two bags may name the same row.
+template <class T>
+void max_backward_typed(const EmbeddingBagMaxBackwardArgs& a) {
+  using C = compute_t<T>;
+  const T* const grad = reinterpret_cast<const T*>(a.grad);
+  T* const out = reinterpret_cast<T*>(a.out);
+  parallel_for(a.dim, std::max<int64_t>(16, kGrainSize / std::max<int64_t>(1, a.bags)), [&](int64_t begin, int64_t end) {
+    for (int64_t b = 0; b < a.bags; b++) {
+      if (a.bag_sizes[b] == 0) continue;
+      for (int64_t d = begin; d < end; d++) {
+        T& sum = out[a.max_indices[b * a.dim + d] * a.dim + d];
+        sum = static_cast<T>(static_cast<C>(sum) + static_cast<C>(grad[b * a.dim + d]));
+      }
+    }
+  });
+}
+
+void max_backward(const EmbeddingBagMaxBackwardArgs& a) {
+  if (!dispatch(a.dtype, FloatingTypes{}, [&](auto tag) { max_backward_typed<typename decltype(tag)::type>(a); }))
+    missing_kernel("embedding_bag_max_backward", name_of(a.dtype));
+}
+
+template <class T>
+void sample_weights_typed(const SampleWeightsBackwardArgs& a) {
+  using C = compute_t<T>;
+  constexpr int64_t kLanes = 16;
+  parallel_for(a.count, std::max<int64_t>(1, kGrainSize / std::max<int64_t>(1, a.dim)), [&](int64_t begin, int64_t end) {
+    for (int64_t i = begin; i < end; i++) {
+      const T* const g = reinterpret_cast<const T*>(a.grad) + a.bags[i] * a.grad_strides[0];
+      const T* const w = reinterpret_cast<const T*>(a.weight) + a.indices[i] * a.weight_strides[0];
+      C total(0);
+      if (a.indices[i] != a.padding_idx) {
+        C lanes[kLanes] = {};
+        int64_t d = 0;
+        for (; d + kLanes <= a.dim; d += kLanes)
+          for (int64_t k = 0; k < kLanes; k++)
+            lanes[k] += static_cast<C>(g[(d + k) * a.grad_strides[1]]) * static_cast<C>(w[(d + k) * a.weight_strides[1]]);
+        for (; d < a.dim; d++)
+          total += static_cast<C>(g[d * a.grad_strides[1]]) * static_cast<C>(w[d * a.weight_strides[1]]);
+        for (int64_t k = 0; k < kLanes; k++) total += lanes[k];
+      }
+      reinterpret_cast<T*>(a.out)[i] = static_cast<T>(total);
+    }
+  });
+}
+
+void sample_weights_backward(const SampleWeightsBackwardArgs& a) {
+  check_indices(a.indices, a.count, a.rows);
+  if (!dispatch(a.dtype, FloatingTypes{}, [&](auto tag) { sample_weights_typed<typename decltype(tag)::type>(a); }))
+    missing_kernel("sample_weights_backward", name_of(a.dtype));
+}
+
+MT_REGISTER_KERNEL(embedding_bag_kernel, &bag);
+MT_REGISTER_KERNEL(embedding_bag_max_backward_kernel, &max_backward);
+MT_REGISTER_KERNEL(sample_weights_backward_kernel, &sample_weights_backward);
+
+}  // namespace
+}  // namespace MINITORCH_ARCH
+}  // namespace minitorch
