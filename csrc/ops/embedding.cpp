@@ -100,8 +100,9 @@ BagResult embedding_bag(const Tensor& weight, const Tensor& indices, const Tenso
   const Tensor rows = longs(indices), starts = longs(offsets), factors = sample_weights.defined() ? sample_weights.contiguous() : Tensor();
   const int64_t bags = offsets.size(0) - (include_last_offset ? 1 : 0), dim = weight.size(1), count = rows.numel();
 
-  const bool plain_sum = mode == BagMode::sum && padding_idx < 0 && weight.scalar_type() != at::kDouble &&
-                         weight.stride(1) == 1;
+  // Where native has a fast path it leaves offset2bag out of sums, and has another message for a bad index.
+  const bool fast = mode != BagMode::max && padding_idx < 0 && weight.scalar_type() != at::kDouble && weight.stride(1) == 1;
+  const bool plain_sum = fast && mode == BagMode::sum;
   const auto options = weight.options().dtype(at::kLong);
   const Tensor out = at::empty({bags, dim}, weight.options());
   const Tensor offset2bag = plain_sum ? at::empty({0}, options) : at::zeros({count}, options);
@@ -129,7 +130,7 @@ BagResult embedding_bag(const Tensor& weight, const Tensor& indices, const Tenso
   args.max_indices = data_or_null<int64_t>(max_indices);
   with_index_errors([&] { embedding_bag_kernel(args); },
                     [&](const IndexOutOfRange& e) {
-                      TORCH_CHECK(!plain_sum, "Index ", e.which, " of input takes value ", e.index,
+                      TORCH_CHECK(!fast, "Index ", e.which, " of input takes value ", e.index,
                                   " which is not in the valid range [0, ", e.size, ")");
                       TORCH_CHECK(false, "embedding_bag: Expected idx >= 0 && idx < num_embeddings but found idx to be ",
                                   e.index);

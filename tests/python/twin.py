@@ -86,7 +86,7 @@ def check_error(fn, *args, text=True):
     assert ours is not None, f"no error; native raises {native_error!r}"
     assert type(ours) is type(native_error), f"{ours!r} instead of {native_error!r}"
     if text:
-        assert _first_line(ours) == _first_line(native_error)
+        assert _first_line(ours) == _first_line(native_error), f"{_first_line(ours)!r} instead of {_first_line(native_error)!r}"
     for a, b in zip(tree_flatten(device_args)[0], tree_flatten(before)[0]):
         if isinstance(b, torch.Tensor):
             assert torch.equal(a.detach().cpu(), b), "an argument changed although the call failed"
