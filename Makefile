@@ -21,12 +21,13 @@ help: ## list the targets
 $(REQUIREMENTS): requirements.txt requirements-dev.txt tools/setup_system.sh
 	@tools/setup_system.sh $(PYTHON)
 	@test -x $(PY) || { echo "Creating $(VENV)"; $(PYTHON) -m venv $(VENV); }
-	@echo "Installing torch and the tools that requirements-dev.txt pins"
+	@echo "Installing torch and the tools that requirements-dev.txt pins (some minutes: torch is large)"
 	@$(PY) -m pip install --quiet -r requirements-dev.txt
 	@touch $@
 
 $(INSTALLED): $(REQUIREMENTS) $(SOURCES)
 	@echo "Building minitorch (the first time takes some minutes)"
+	@$(PY) setup.py -q build_ext --inplace
 	@$(PY) -m pip install --quiet --no-build-isolation --no-deps --editable .
 	@touch $@
 
@@ -55,11 +56,13 @@ lint: $(INSTALLED) ## ruff, clang-format, include layers, symbols per instructio
 	@ruff format --check --quiet .
 	@clang-format --dry-run -Werror $(shell git ls-files 'csrc/*.h' 'csrc/*.cpp' 'csrc/*.cu' 'csrc/*.cuh' 'tests/cpp/*.cpp' 'tests/cpp/*.h')
 	@$(PY) tools/check_sources.py
+	@$(PY) tools/check_docs.py
 	@$(PY) tools/check_isa_symbols.py $(BUILD)
 	@if [ -f tools/check_vectorised.py ]; then $(PY) tools/check_vectorised.py; fi
 
 format: $(REQUIREMENTS) ## rewrite Python and C++ sources in the project's format
 	@ruff check --fix --quiet . ; ruff format --quiet .
+	@$(PY) tools/check_docs.py --fix
 	@clang-format -i $(shell git ls-files 'csrc/*.h' 'csrc/*.cpp' 'csrc/*.cu' 'csrc/*.cuh' 'tests/cpp/*.cpp' 'tests/cpp/*.h')
 
 bench: $(INSTALLED) ## speed and memory against native CPU, as ratios
