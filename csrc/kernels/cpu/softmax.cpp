@@ -6,7 +6,7 @@
 
 #include "kernels/cpu/cast.h"
 #include "kernels/cpu/scratch.h"
-#include "kernels/functors/math.h"
+#include "kernels/cpu/softmax_rows.h"
 #include "kernels/parallel.h"
 #include "kernels/softmax.h"
 
@@ -15,14 +15,6 @@ inline namespace MINITORCH_ARCH {
 namespace {
 
 constexpr int64_t kSumBlock = 4096;  // terms added in the compute type before the total moves on in double
-
-template <class T>
-MT_INLINE T max_of(const T* x, int64_t n) {
-  T m = -std::numeric_limits<T>::infinity();
-#pragma omp simd reduction(max : m)
-  for (int64_t i = 0; i < n; i++) m = x[i] > m ? x[i] : m;
-  return m;
-}
 
 // Sum of term(i) over i < n; `term` may also store.
 template <class T, class F>
@@ -36,38 +28,6 @@ MT_INLINE double sum_of(int64_t n, const F& term) {
     total += static_cast<double>(sum);
   }
   return total;
-}
-
-template <class T>
-void softmax_row(T* y, const T* x, int64_t n) {
-  const T m = max_of(x, n);
-  const double total = sum_of<T>(n, [&](int64_t i) __attribute__((always_inline)) { return y[i] = math::exp(x[i] - m); });
-  const T scale = static_cast<T>(1 / total);
-#pragma GCC ivdep
-  for (int64_t i = 0; i < n; i++) y[i] *= scale;
-}
-
-template <class T>
-void log_softmax_row(T* y, const T* x, int64_t n) {
-  const T m = max_of(x, n);
-  const T log_sum =
-      static_cast<T>(std::log(sum_of<T>(n, [&](int64_t i) __attribute__((always_inline)) { return math::exp(x[i] - m); })));
-#pragma GCC ivdep
-  for (int64_t i = 0; i < n; i++) y[i] = x[i] - m - log_sum;
-}
-
-template <class T>
-void softmax_backward_row(T* dx, const T* dy, const T* y, int64_t n) {
-  const T dot = static_cast<T>(sum_of<T>(n, [&](int64_t i) __attribute__((always_inline)) { return dy[i] * y[i]; }));
-#pragma GCC ivdep
-  for (int64_t i = 0; i < n; i++) dx[i] = (dy[i] - dot) * y[i];
-}
-
-template <class T>
-void log_softmax_backward_row(T* dx, const T* dy, const T* y, int64_t n) {
-  const T sum = static_cast<T>(sum_of<T>(n, [&](int64_t i) __attribute__((always_inline)) { return dy[i]; }));
-#pragma GCC ivdep
-  for (int64_t i = 0; i < n; i++) dx[i] = dy[i] - math::exp(y[i]) * sum;
 }
 
 // A slice per column j < w of an n x w tile; rows of each operand are `stride` elements apart.
@@ -106,11 +66,11 @@ void softmax_columns(SoftmaxOp op, const Columns<T>& y, const Columns<T>& x, int
     const T* a = x.row(r);
     T* b = y.row(r);
     if (log) {
-      for (int64_t j = 0; j < w; j++) part[j] += math::exp(a[j] - m[j]);
+      for (int64_t j = 0; j < w; j++) part[j] += exp_nonpositive<T>(a[j] - m[j]);
     } else {
 #pragma GCC ivdep
       for (int64_t j = 0; j < w; j++) {
-        const T e = math::exp(a[j] - m[j]);
+        const T e = exp_nonpositive<T>(a[j] - m[j]);
         b[j] = e;
         part[j] += e;
       }
@@ -147,7 +107,7 @@ void softmax_backward_columns(SoftmaxOp op, const Columns<T>& dx, const Columns<
     T* d = dx.row(r);
     if (log) {
 #pragma GCC ivdep
-      for (int64_t j = 0; j < w; j++) d[j] = g[j] - math::exp(v[j]) * sum[j];
+      for (int64_t j = 0; j < w; j++) d[j] = g[j] - exp_nonpositive<T>(v[j]) * sum[j];
     } else {
 #pragma GCC ivdep
       for (int64_t j = 0; j < w; j++) d[j] = (g[j] - sum[j]) * v[j];
@@ -215,7 +175,7 @@ void masked_row(T* y, const T* x, const bool* mask, int64_t n) {
   T m = -std::numeric_limits<T>::infinity();
   for (int64_t i = 0; i < n; i++) m = !mask[i] && x[i] > m ? x[i] : m;
   const double total = sum_of<T>(
-      n, [&](int64_t i) __attribute__((always_inline)) { return y[i] = mask[i] ? T(0) : math::exp(x[i] - m); });
+      n, [&](int64_t i) __attribute__((always_inline)) { return y[i] = mask[i] ? T(0) : exp_nonpositive<T>(x[i] - m); });
   const T scale = static_cast<T>(1 / total);
   for (int64_t i = 0; i < n; i++) y[i] *= scale;
 }
