@@ -7,12 +7,18 @@
 namespace minitorch {
 namespace {
 
+// The stored elements, without a pending conjugation or negation.
+at::Tensor stored(const at::Tensor& tensor) {
+  const at::Tensor plain = tensor.is_conj() ? tensor._conj() : tensor;
+  return plain.is_neg() ? plain._neg_view() : plain;
+}
+
 // aten::copy_ calls this whenever one side is ours. `src` broadcasts to the shape of `dst`.
 at::Tensor copy_from(const at::Tensor& src, const at::Tensor& dst, bool /*non_blocking*/) {
   const bool conjugate = dst.is_complex() && src.is_conj() != dst.is_conj();
   const bool negate = src.is_neg() != dst.is_neg();
   // Where device memory is host memory, a CPU tensor is just another operand of the copy kernel.
-  const at::Tensor from = alias_as_device(src), to = alias_as_device(dst);
+  const at::Tensor from = alias_as_device(stored(src)), to = alias_as_device(stored(dst));
   auto iter = at::TensorIteratorConfig()
                   .set_check_mem_overlap(true)
                   .add_output(to)
@@ -36,6 +42,10 @@ TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
   m.impl("_copy_from", TORCH_FN(copy_from));
   m.impl("_copy_from_and_resize", TORCH_FN(copy_from_and_resize));
 }
+
+// Copying resolves the bits itself. PyTorch's fallbacks for them would clone the tensor first, which copies, without end.
+TORCH_LIBRARY_IMPL(aten, Conjugate, m) { m.impl("_copy_from", torch::CppFunction::makeFallthrough()); }
+TORCH_LIBRARY_IMPL(aten, Negative, m) { m.impl("_copy_from", torch::CppFunction::makeFallthrough()); }
 
 }  // namespace
 }  // namespace minitorch
