@@ -3,6 +3,8 @@
 #include <ATen/native/Fill.h>
 #include <ATen/native/Resize.h>
 
+#include <cstring>
+
 #include "bridge/iterator.h"
 #include "bridge/tensor.h"
 #include "kernels/pointwise.h"
@@ -33,16 +35,65 @@ at::Tensor empty_with_strides(at::IntArrayRef size, at::IntArrayRef stride, std:
   return empty_strided(size, stride, c10::dtype_or_default(dtype));
 }
 
+// Every dtype that has arithmetic here, with its type on PyTorch's side.
+#define MT_FOR_SCALAR_TYPES(X)                                                                              \
+  X(uint8_t, Byte) X(int8_t, Char) X(int16_t, Short) X(int, Int) X(int64_t, Long) X(bool, Bool)             \
+  X(uint16_t, UInt16) X(uint32_t, UInt32) X(uint64_t, UInt64) X(c10::Half, Half) X(c10::BFloat16, BFloat16) \
+  X(float, Float) X(double, Double) X(c10::complex<float>, ComplexFloat) X(c10::complex<double>, ComplexDouble)
+
+// Native converts the value to the tensor's dtype first; this raises its error when that overflows.
+void check_convertible(const at::Scalar& value, at::ScalarType dtype) {
+  switch (dtype) {
+#define MT_CONVERT(T, name)       \
+  case at::ScalarType::name:      \
+    static_cast<void>(value.to<T>()); \
+    break;
+    MT_FOR_SCALAR_TYPES(MT_CONVERT)
+#undef MT_CONVERT
+    default: break;
+  }
+}
+
+// The memory of a tensor without gaps or overlap as one run of elements, whatever its dimensions.
+PointwiseView run_of(const at::Tensor& dense) {
+  PointwiseView v;
+  v.ndim = v.num_outputs = v.num_operands = 1;
+  v.numel = v.sizes[0] = dense.numel();
+  v.data[0] = static_cast<char*>(dense.mutable_data_ptr());
+  v.dtype[0] = v.compute = to_dtype(dense.scalar_type());
+  v.strides[0][0] = static_cast<int64_t>(dense.itemsize());
+  return v;
+}
+
+at::Tensor& fill_scalar(at::Tensor& self, const at::Scalar& value);
+
+// complex32 has no arithmetic here; its elements are filled as the integers that they look like.
+at::Tensor& fill_complex_half(at::Tensor& self, const at::Scalar& value) {
+  const auto z = value.to<c10::complex<float>>();
+  const uint32_t real = c10::Half(z.real()).x, imag = c10::Half(z.imag()).x;
+  at::Tensor bits = self.view(at::kInt);
+  fill_scalar(bits, static_cast<int64_t>(static_cast<int32_t>(real | imag << 16)));
+  return self;
+}
+
 at::Tensor& fill_scalar(at::Tensor& self, const at::Scalar& value) {
-  // Native converts the value to the tensor's dtype first, with an overflow check.
-  const at::Scalar converted = at::scalar_tensor(value, at::device(at::kCPU).dtype(self.scalar_type())).item();
+  if (self.scalar_type() == at::kComplexHalf) return fill_complex_half(self, value);
+  check_convertible(value, self.scalar_type());
+  if (self.numel() == 0) return self;
+  // Above 2^63 an unsigned value passes to a kernel as its bits, which only integers read so.
+  const bool bits = at::isIntegralType(self.scalar_type(), /*includeBool=*/true) || !value.isUnsigned();
+  const Scalar fill = bits ? to_scalar(value) : Scalar(value.toDouble());
+  if (self.is_non_overlapping_and_dense()) {
+    fill_kernel(run_of(self), fill);
+    return self;
+  }
   auto iter = at::TensorIteratorConfig()
                   .set_check_mem_overlap(false)  // fill is idempotent, so overlap is fine
                   .check_all_same_dtype(false)
                   .add_output(self)
                   .resize_outputs(false)
                   .build();
-  if (iter.numel() != 0) fill_kernel(view_of(iter), to_scalar(converted));
+  fill_kernel(view_of(iter), fill);
   return self;
 }
 
@@ -71,8 +122,21 @@ const at::Tensor& resize_(const at::Tensor& self, at::IntArrayRef size, std::opt
 }
 
 at::Scalar local_scalar_dense(const at::Tensor& self) {
-  backend().synchronize_stream(backend().current_stream(self.device().index()));
-  return alias_as_host(self).item();
+  alignas(16) char bytes[16];
+  backend().copy_to_host(bytes, self.const_data_ptr(), self.itemsize(),
+                         backend().current_stream(self.device().index()));
+  switch (self.scalar_type()) {
+#define MT_READ(T, name)                    \
+  case at::ScalarType::name: {              \
+    T value;                                \
+    std::memcpy(&value, bytes, sizeof(T));  \
+    return at::Scalar(value);               \
+  }
+    MT_FOR_SCALAR_TYPES(MT_READ)
+    MT_READ(c10::complex<c10::Half>, ComplexHalf)
+#undef MT_READ
+    default: TORCH_CHECK_NOT_IMPLEMENTED(false, "\"_local_scalar_dense\" not implemented for '", self.scalar_type(), "'");
+  }
 }
 
 TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
