@@ -3,11 +3,10 @@
 // stored in another dtype than the one computed in.
 #pragma once
 #include <cmath>
-#include <cstdlib>
 #include <cstring>
-#include <new>
 
 #include "kernels/cpu/cast.h"
+#include "kernels/cpu/scratch.h"
 #include "kernels/kernel.h"
 #include "kernels/parallel.h"
 
@@ -90,23 +89,6 @@ MT_INLINE void add_sums(int64_t n, double* out, const F& f) {
   for (; i < n; i++) f(Tag<T>{}, i, tail);
   for (int k = 0; k < K; k++) out[k] += tail[k];
 }
-
-template <class T>
-class Scratch {
- public:
-  explicit Scratch(int64_t n) {
-    if (n == 0) return;
-    data_ = static_cast<T*>(std::aligned_alloc(64, (static_cast<size_t>(n) * sizeof(T) + 63) / 64 * 64));
-    if (data_ == nullptr) throw std::bad_alloc();
-  }
-  Scratch(const Scratch&) = delete;
-  ~Scratch() { std::free(data_); }
-  T* get() const { return data_; }
-  void zero(int64_t n) { std::memset(static_cast<void*>(data_), 0, static_cast<size_t>(n) * sizeof(T)); }
-
- private:
-  T* data_ = nullptr;
-};
 
 // Rows of a tensor as T: the tensor's own memory when it is stored as T, else converted, at most `longest` at a time.
 template <class T>

@@ -3,6 +3,7 @@
 #pragma once
 #include <cstdint>
 #include <cstdlib>
+#include <cstring>
 #include <new>
 
 #include "core/macros.h"
@@ -30,6 +31,7 @@ class Scratch {
 
   T* get() const { return data_; }
   T& operator[](int64_t i) const { return data_[i]; }
+  MT_INLINE void zero(int64_t n) { std::memset(static_cast<void*>(data_), 0, static_cast<size_t>(n) * sizeof(T)); }
 
  private:
   alignas(64) unsigned char inline_[Inline == 0 ? 1 : Inline];

@@ -1,0 +1,401 @@
+"""Pooling against native CPU: values, indices, gradients, dtypes, layouts, strides of results and errors."""
+
+import itertools
+
+import pytest
+import torch
+import torch.nn.functional as F
+
+DEVICE = "minitorch"
+aten = torch.ops.aten
+TOLERANCE = {
+    torch.float64: dict(rtol=1e-12, atol=1e-12),
+    torch.float32: dict(rtol=1e-5, atol=1e-6),
+    torch.bfloat16: dict(rtol=2e-2, atol=1e-2),
+    torch.float16: dict(rtol=2e-3, atol=1e-3),
+}
+FLOATS = list(TOLERANCE)
+INTS = [torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64]
+LAYOUTS = ["contiguous", "channels_last", "transposed", "sliced", "expanded"]
+
+
+def arrange(x, layout):
+    if layout == "channels_last":
+        formats = {4: torch.channels_last, 5: torch.channels_last_3d}
+        return x.contiguous(memory_format=formats[x.dim()]) if x.dim() in formats else x
+    if layout == "transposed":
+        return x.transpose(0, -1).contiguous().transpose(0, -1)
+    if layout == "sliced":
+        big = torch.zeros(*x.shape[:-1], 2 * x.shape[-1] + 3, dtype=x.dtype)
+        big[..., 3::2] = x
+        return big[..., 3::2]
+    if layout == "expanded":
+        return x[:1].expand_as(x)
+    return x
+
+
+def distinct(shape, dtype=torch.float32):
+    """Values without ties within what the dtype can tell apart, so that a maximum is one element."""
+    n = 1
+    for s in shape:
+        n *= s
+    torch.manual_seed(n)
+    values = torch.randperm(n, dtype=torch.float64).reshape(shape)
+    if not dtype.is_floating_point:
+        return (values % 120).to(dtype)
+    return (values - n / 3).div(16).to(dtype)
+
+
+def same(actual, expected, dtype, strides=True):
+    assert actual.device.type == DEVICE and actual.dtype == expected.dtype and actual.shape == expected.shape
+    if strides:
+        assert actual.stride() == expected.stride()
+    if dtype in TOLERANCE and expected.is_floating_point():
+        torch.testing.assert_close(actual.cpu(), expected, **TOLERANCE[dtype], equal_nan=True)
+    else:
+        assert torch.equal(actual.cpu(), expected)
+
+
+def both(fn, x, dtype, grad=True):
+    """fn(x) -> a tensor or tuple of tensors; compares all of them, and the gradient of the first."""
+    results = []
+    for device in ("cpu", DEVICE):
+        arg = x.to(device).detach().requires_grad_(grad)
+        outs = fn(arg)
+        outs = (outs,) if isinstance(outs, torch.Tensor) else outs
+        g = None
+        if grad:
+            torch.manual_seed(1)
+            g = torch.autograd.grad(outs[0], arg, torch.rand(outs[0].shape).to(dtype).to(device))[0]
+        results.append(([o.detach() for o in outs], g))
+    (expected, eg), (actual, ag) = results
+    for a, e in zip(actual, expected, strict=True):
+        same(a, e, dtype)
+    if grad:
+        same(ag, eg, dtype)
+
+
+def error_of(fn):
+    with pytest.raises(Exception) as info:
+        fn()
+    return info.type, str(info.value)
+
+
+def same_error(fn, *tensors):
+    expected = error_of(lambda: fn(*tensors))
+    assert error_of(lambda: fn(*(t.to(DEVICE) for t in tensors))) == expected
+
+
+MAX_CASES = [  # dims, spatial sizes, kernel, stride, padding, dilation, ceil_mode
+    (1, (17,), 3, 2, 1, 1, False),
+    (1, (10,), 2, None, 0, 3, True),
+    (2, (8, 8), 2, None, 0, 1, False),
+    (2, (13, 21), 3, 2, 1, 1, False),
+    (2, (9, 40), (3, 2), (1, 3), (1, 0), (2, 1), True),
+    (2, (7, 7), 5, 1, 2, 1, False),
+    (2, (6, 5), (6, 5), 1, 0, 1, False),
+    (2, (5, 70), 2, (2, 1), 1, 2, True),
+    (3, (4, 6, 5), 2, None, 0, 1, False),
+    (3, (5, 7, 9), (3, 2, 3), (2, 1, 2), (1, 1, 0), (1, 2, 1), True),
+]
+MAX = {1: F.max_pool1d, 2: F.max_pool2d, 3: F.max_pool3d}
+AVG = {1: F.avg_pool1d, 2: F.avg_pool2d, 3: F.avg_pool3d}
+
+
+@pytest.mark.parametrize("case", MAX_CASES)
+@pytest.mark.parametrize("batched", [True, False])
+def test_max_pool(case, batched):
+    dims, size, kernel, stride, padding, dilation, ceil = case
+    x = distinct(((3,) if batched else ()) + (4,) + size)
+    both(lambda x: MAX[dims](x, kernel, stride, padding, dilation, ceil, True), x, torch.float32)
+
+
+@pytest.mark.parametrize("dims", [2, 3])
+@pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize("dtype", FLOATS)
+def test_max_pool_layouts_and_dtypes(dims, layout, dtype):
+    x = arrange(distinct((2, 5, 6, 7, 4)[: dims + 2], dtype), layout)
+    both(lambda x: MAX[dims](x, 3, 2, 1, return_indices=True), x, dtype)
+
+
+@pytest.mark.parametrize("dtype", INTS)
+def test_max_pool_integers(dtype):
+    for x in (distinct((2, 3, 6, 8), dtype), arrange(distinct((2, 3, 6, 8), dtype), "channels_last")):
+        both(lambda x: F.max_pool2d(x, 3, 2, 1, return_indices=True), x, dtype, grad=False)
+    both(lambda x: F.max_pool3d(x, 2, return_indices=True), distinct((2, 3, 4, 6, 4), dtype), dtype, grad=False)
+
+
+@pytest.mark.parametrize("layout", ["contiguous", "channels_last"])
+@pytest.mark.parametrize("stride", [1, 2, 3])
+def test_max_pool_special_values(layout, stride):
+    x = distinct((2, 3, 9, 20))
+    x[0, 0, 2, 3] = x[0, 1, 4, :] = float("nan")
+    x[1, 0] = -float("inf")
+    x[1, 1, 3, 5] = float("inf")
+    x[1, 2] = -0.0
+    x[0, 2] = 3.0  # ties: the first wins
+    both(lambda x: F.max_pool2d(x, 3, stride, 1, return_indices=True), arrange(x, layout), torch.float32)
+    both(lambda x: F.adaptive_max_pool2d(x, (4, 7), return_indices=True), arrange(x, layout), torch.float32)
+
+
+AVG_CASES = [  # dims, spatial sizes, kernel, stride, padding, ceil_mode, count_include_pad, divisor
+    (1, (17,), 3, 2, 1, False, True, None),
+    (1, (10,), 2, None, 0, True, False, None),
+    (2, (8, 8), 2, None, 0, False, True, None),
+    (2, (13, 21), 3, 2, 1, False, True, None),
+    (2, (13, 21), 3, 2, 1, True, False, None),
+    (2, (9, 40), (3, 2), (1, 3), (1, 0), True, True, None),
+    (2, (9, 33), (3, 4), (2, 1), (1, 2), False, False, 5),
+    (3, (4, 6, 5), 2, None, 0, False, True, None),
+    (3, (5, 7, 9), (3, 2, 3), (2, 1, 2), (1, 1, 0), True, False, None),
+    (3, (5, 7, 9), 3, 2, 1, True, True, -4),
+]
+
+
+@pytest.mark.parametrize("case", AVG_CASES)
+@pytest.mark.parametrize("batched", [True, False])
+def test_avg_pool(case, batched):
+    dims, size, kernel, stride, padding, ceil, include, divisor = case
+    torch.manual_seed(0)
+    x = torch.randn(((3,) if batched else ()) + (4,) + size)
+    extra = () if dims == 1 else (divisor,)
+    both(lambda x: AVG[dims](x, kernel, stride, padding, ceil, include, *extra), x, torch.float32)
+
+
+@pytest.mark.parametrize("dims", [2, 3])
+@pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize("dtype", FLOATS)
+def test_avg_pool_layouts_and_dtypes(dims, layout, dtype):
+    torch.manual_seed(0)
+    x = arrange(torch.randn((2, 5, 6, 7, 4)[: dims + 2]).to(dtype), layout)
+    if dims == 3 and dtype.itemsize == 2:  # native has it on CUDA alone: float is the reference
+        ours = x.to(DEVICE).requires_grad_()
+        exact = x.float().requires_grad_()
+        y, e = F.avg_pool3d(ours, 3, 2, 1), F.avg_pool3d(exact, 3, 2, 1)
+        same(y.detach(), e.detach().to(dtype), dtype)
+        y.sum().backward(), e.sum().backward()
+        same(ours.grad, exact.grad.to(dtype), dtype, strides=False)
+        return
+    both(lambda x: AVG[dims](x, 3, 2, 1), x, dtype)
+
+
+def test_avg_pool_int64():
+    x = torch.randint(-1000, 1000, (2, 3, 6, 8)) * 2**45 + 1
+    both(lambda x: F.avg_pool2d(x, 2), x, torch.int64, grad=False)
+    both(lambda x: F.avg_pool3d(x[None], 2), x[:1] // 3, torch.int64, grad=False)
+
+
+ADAPTIVE = {
+    "avg1": (F.adaptive_avg_pool1d, (3, 4, 10), (3,)),
+    "avg2": (F.adaptive_avg_pool2d, (3, 4, 9, 10), (4, 3)),
+    "avg2_larger": (F.adaptive_avg_pool2d, (3, 4, 3, 5), (7, 5)),
+    "avg2_one": (F.adaptive_avg_pool2d, (3, 4, 6, 5), (1, 1)),
+    "avg2_none": (F.adaptive_avg_pool2d, (3, 4, 6, 5), (None, 2)),
+    "avg3": (F.adaptive_avg_pool3d, (2, 3, 5, 6, 7), (2, 3, 4)),
+    "max1": (F.adaptive_max_pool1d, (3, 4, 10), (3,)),
+    "max2": (F.adaptive_max_pool2d, (3, 4, 9, 10), (4, 3)),
+    "max2_larger": (F.adaptive_max_pool2d, (3, 4, 3, 5), (7, 5)),
+    "max3": (F.adaptive_max_pool3d, (2, 3, 5, 6, 7), (2, 3, 4)),
+}
+
+
+@pytest.mark.parametrize("name", ADAPTIVE)
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_adaptive(name, layout):
+    fn, shape, size = ADAPTIVE[name]
+    kw = {"return_indices": True} if name.startswith("max") else {}
+    both(lambda x: fn(x, size, **kw), arrange(distinct(shape), layout), torch.float32)
+    both(lambda x: fn(x, size, **kw), distinct(shape[1:]), torch.float32)
+
+
+@pytest.mark.parametrize("name", ["avg2", "avg3", "max2", "max3"])
+@pytest.mark.parametrize("dtype", FLOATS)
+def test_adaptive_dtypes(name, dtype):
+    fn, shape, size = ADAPTIVE[name]
+    kw = {"return_indices": True} if name.startswith("max") else {}
+    both(lambda x: fn(x, size, **kw), distinct(shape, dtype) / 64, dtype)
+
+
+@pytest.mark.parametrize("dtype", FLOATS)
+@pytest.mark.parametrize("dims", [2, 3])
+@pytest.mark.parametrize("batched", [True, False])
+def test_fractional_max_pool(dtype, dims, batched):
+    torch.manual_seed(5)
+    shape = (2, 3, 11, 13, 9)[: dims + 2]
+    samples = torch.rand(2, 3, dims).to(dtype)
+    x = distinct(shape, dtype)
+    if not batched:
+        x, samples = x[0], samples[:1]
+    fn = {2: F.fractional_max_pool2d, 3: F.fractional_max_pool3d}[dims]
+    both(lambda x: fn(x, 2, (4, 5, 3)[:dims], _random_samples=samples.to(x.device), return_indices=True), x, dtype)
+
+
+@pytest.mark.parametrize("dims", [2, 3])
+@pytest.mark.parametrize("layout", ["contiguous", "channels_last", "transposed"])
+@pytest.mark.parametrize("dtype", FLOATS)
+def test_max_unpool(dims, layout, dtype):
+    x = arrange(distinct((2, 3, 4, 6, 4)[: dims + 2], dtype), layout)
+    _, indices = MAX[dims](x, 2, return_indices=True)
+    y = arrange(torch.randn(indices.shape).to(dtype), layout)
+    size = x.shape[2:]
+    unpool = {2: lambda y, i: aten.max_unpool2d(y, i, size), 3: lambda y, i: aten.max_unpool3d(y, i, size, (2,) * 3, (0,) * 3)}[dims]
+    both(lambda y: unpool(y, indices.to(y.device)), y, dtype)
+
+
+def test_lp_pool():
+    x = torch.rand(2, 3, 8, 9) + 0.1
+    both(lambda x: F.lp_pool2d(x, 2, 3, 2), x, torch.float32)
+    both(lambda x: F.lp_pool1d(x, 3, 2), x[0], torch.float32)
+
+
+@pytest.mark.parametrize("strided", [False, True])
+def test_out_variants(strided):
+    x = distinct((2, 3, 8, 8))
+
+    def target(shape, device, dtype=torch.float32):
+        return torch.empty(shape + (2,), dtype=dtype, device=device)[..., 0] if strided else torch.empty(0, dtype=dtype, device=device)
+
+    for device in ("cpu", DEVICE):
+        d = x.to(device)
+        y, i = target((2, 3, 4, 4), device), target((2, 3, 4, 4), device, torch.int64)
+        aten.max_pool2d_with_indices.out(d, [2], out=y, indices=i)
+        a = target((2, 3, 4, 4), device)
+        aten.avg_pool2d.out(d, [2], out=a)
+        p = target((2, 3, 3, 3), device)
+        aten.adaptive_avg_pool2d.out(d, (3, 3), out=p)
+        g = target((2, 3, 8, 8), device)
+        aten.avg_pool2d_backward.grad_input(a, d, [2], [2], [0], False, True, None, grad_input=g)
+        m = target((2, 3, 8, 8), device)
+        aten.max_pool2d_with_indices_backward.grad_input(y, d, [2], [2], [0], [1], False, i, grad_input=m)
+        u = target((2, 3, 8, 8), device)
+        aten.max_unpool2d.out(y, i, (8, 8), out=u)
+        if device == "cpu":
+            expected = [t.clone() for t in (y, i, a, p, g, m, u)]
+    for actual, e in zip((y, i, a, p, g, m, u), expected):
+        same(actual, e, torch.float32, strides=not strided)
+
+
+def test_empty_batches():
+    x = torch.randn(0, 3, 8, 8)
+    for fn in (
+        lambda x: F.max_pool2d(x, 2, return_indices=True),
+        lambda x: F.avg_pool2d(x, 2),
+        lambda x: F.adaptive_avg_pool2d(x, (2, 2)),
+        lambda x: F.adaptive_max_pool2d(x, (2, 2), return_indices=True),
+    ):
+        both(fn, x, torch.float32)
+    both(lambda x: F.max_pool3d(x, 2), torch.randn(0, 2, 4, 4, 4), torch.float32)
+
+
+X2, X3 = torch.randn(2, 3, 8, 8), torch.randn(2, 3, 6, 6, 6)
+ERRORS = [
+    (lambda x: F.max_pool2d(x, 9), X2),
+    (lambda x: F.max_pool2d(x, 2, padding=2), X2),
+    (lambda x: F.max_pool2d(x, 0), X2),
+    (lambda x: F.max_pool2d(x, 2, 0), X2),
+    (lambda x: F.max_pool2d(x, (2, 2, 2)), X2),
+    (lambda x: F.max_pool2d(x, 2), X2[0, 0]),
+    (lambda x: F.max_pool2d(x, 2), X2[:, :0]),
+    (lambda x: F.max_pool2d(x, 2), X2.bool()),
+    (lambda x: F.max_pool3d(x, 2), X3.bool()),
+    (lambda x: F.max_pool3d(x, 9), X3),
+    (lambda x: F.max_pool3d(x, 2, padding=2), X3),
+    (lambda x: F.max_pool3d(x, (2, 2)), X3),
+    (lambda x: F.max_pool3d(x, 2), X3[:, :0]),
+    (lambda x: F.max_pool3d(x, 2), X3[0, 0]),
+    (lambda x: F.avg_pool2d(x, 2), X2.int()),
+    (lambda x: F.avg_pool2d(x, 2, divisor_override=0), X2),
+    (lambda x: F.avg_pool2d(x, 3, padding=2), X2),
+    (lambda x: F.avg_pool3d(x, 2), X3.int()),
+    (lambda x: F.avg_pool3d(x, 7), X3),
+    (lambda x: F.adaptive_avg_pool2d(x, (2, 2)), X2.int()),
+    (lambda x: F.adaptive_avg_pool2d(x, (2, 2)), X2[:, :, :0]),
+    (lambda x: aten._adaptive_avg_pool2d(x, (2, 2)), X2[0, 0]),
+    (lambda x: aten._adaptive_avg_pool2d(x, (2,)), X2),
+    (lambda x: aten._adaptive_avg_pool3d(x, (2, 2)), X3),
+    (lambda x: aten._adaptive_avg_pool3d(x, (2, 2, 2)), X3.int()),
+    (lambda x: aten._adaptive_avg_pool3d(x, (2, 2, 2)), X3[0, 0]),
+    (lambda x: aten._adaptive_avg_pool2d_backward(x[:, :, :0], x), X2),
+    (lambda x: aten._adaptive_avg_pool2d_backward(x[0], x), X2),
+    (lambda x: aten._adaptive_avg_pool2d_backward(x.double(), x), X2),
+    (lambda x: aten._adaptive_avg_pool3d_backward(x[0], x), X3),
+    (lambda x: F.adaptive_max_pool2d(x, (2, 2)), X2.int()),
+    (lambda x: F.adaptive_max_pool3d(x, (2, 2, 2)), X3.int()),
+    (lambda x: F.adaptive_max_pool2d(x, (2, 2)), X2[:, :, :0]),
+    (lambda x: F.fractional_max_pool2d(x, 9, (3, 3), _random_samples=x[..., 0, :2]), X2),
+    (lambda x: F.fractional_max_pool2d(x, 2, (3, 3), _random_samples=x[..., 0, :3]), X2),
+    (lambda x: aten.max_unpool2d(x, x.long()[:1], (8, 8)), X2),
+    (lambda x: aten.max_unpool2d(x, x.int(), (8, 8)), X2),
+    (lambda x: aten.max_unpool2d(x, x.long(), (8,)), X2),
+    (lambda x: aten.max_unpool2d(x, x.long() * 0 + 64, (8, 8)), X2),
+    (lambda x: aten.max_unpool2d(x, x.long() * 0 - 1, (8, 8)), X2),
+    (lambda x: aten.max_unpool2d(x.int(), x.long() * 0, (8, 8)), X2),
+    (lambda x: aten.max_unpool3d(x, x.long() * 0 + 216, (6, 6, 6), (1, 1, 1), (0, 0, 0)), X3),
+    (lambda x: aten.max_unpool3d(x, x.long() * 0, (6, 6), (1, 1, 1), (0, 0, 0)), X3),
+    (lambda x: aten.max_unpool3d(x, x.long() * 0, (6, 6, 6), (1, 0, 1), (0, 0, 0)), X3),
+    (lambda x: aten.max_pool2d_with_indices.out(x, [2], out=x.new_empty(0).double(), indices=x.new_empty(0).long()), X2),
+    (lambda x: aten.adaptive_avg_pool2d.out(x, (2, 2), out=x.new_empty(0).double()), X2),
+]
+
+
+@pytest.mark.parametrize("case", range(len(ERRORS)))
+def test_errors(case):
+    fn, x = ERRORS[case]
+    same_error(fn, x)
+
+
+def test_bad_index_in_backward_is_an_error():
+    x = torch.randn(1, 1, 4, 4, device=DEVICE)
+    y, i = F.max_pool2d(x, 2, return_indices=True)
+    with pytest.raises(IndexError, match="out of bounds"):
+        aten.max_pool2d_with_indices_backward(y, x, [2], [2], [0], [1], False, i + 100)
+
+
+def test_devices_may_not_mix():
+    y, i = F.max_pool2d(X2, 2, return_indices=True)
+    with pytest.raises(RuntimeError, match="same device"):
+        aten.max_unpool2d(y.to(DEVICE), i, (8, 8))
+
+
+MODULES = [
+    (lambda: torch.nn.MaxPool1d(3, 2, 1), (2, 3, 9)),
+    (lambda: torch.nn.MaxPool2d(2), (2, 3, 8, 8)),
+    (lambda: torch.nn.MaxPool3d(2, ceil_mode=True), (2, 3, 5, 5, 5)),
+    (lambda: torch.nn.AvgPool1d(3, 2, 1), (2, 3, 9)),
+    (lambda: torch.nn.AvgPool2d(3, 2, 1, count_include_pad=False), (2, 3, 8, 8)),
+    (lambda: torch.nn.AvgPool3d(2), (2, 3, 4, 6, 4)),
+    (lambda: torch.nn.AdaptiveAvgPool1d(4), (2, 3, 9)),
+    (lambda: torch.nn.AdaptiveAvgPool2d((3, None)), (2, 3, 8, 8)),
+    (lambda: torch.nn.AdaptiveAvgPool3d(2), (2, 3, 5, 5, 5)),
+    (lambda: torch.nn.AdaptiveMaxPool1d(4), (2, 3, 9)),
+    (lambda: torch.nn.AdaptiveMaxPool2d(3), (2, 3, 8, 8)),
+    (lambda: torch.nn.AdaptiveMaxPool3d(2), (2, 3, 5, 5, 5)),
+    (lambda: torch.nn.LPPool2d(2, 2), (2, 3, 8, 8)),
+]
+
+
+@pytest.mark.parametrize("make, shape", MODULES)
+def test_modules(make, shape):
+    both(make(), distinct(shape) / 32 + 40, torch.float32)
+
+
+def test_second_order():
+    for fn in (lambda x: F.max_pool2d(x, 2), lambda x: F.avg_pool2d(x, 3, 1, 1), lambda x: F.adaptive_avg_pool2d(x, (3, 2))):
+        results = []
+        for device in ("cpu", DEVICE):
+            x = distinct((2, 3, 6, 6)).div(64).to(device).requires_grad_()
+            g = torch.autograd.grad((fn(x) ** 3).sum(), x, create_graph=True)[0]
+            results.append(torch.autograd.grad((g**2).sum(), x)[0])
+        same(results[1], results[0], torch.float32)
+
+
+def test_large_channels_last_and_threads():
+    for threads, layout in itertools.product((1, 2), ("contiguous", "channels_last")):
+        before = torch.get_num_threads()
+        torch.set_num_threads(threads)
+        try:
+            x = arrange(distinct((4, 16, 30, 50)), layout)
+            both(lambda x: F.max_pool2d(x, 3, 2, 1, return_indices=True), x, torch.float32)
+            both(lambda x: F.avg_pool2d(x, 3, 2, 1), x, torch.float32)
+        finally:
+            torch.set_num_threads(before)
