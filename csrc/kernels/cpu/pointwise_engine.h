@@ -9,6 +9,7 @@
 
 #include "kernels/cpu/cast.h"
 #include "kernels/functors/pointwise.h"
+#include "kernels/functors/types.h"
 #include "kernels/kernel.h"
 #include "kernels/parallel.h"
 #include "kernels/pointwise.h"
@@ -174,18 +175,6 @@ const Block* integer_block(PointwiseOp op, DType compute);
 const Block* math_block(PointwiseOp op, DType compute);
 const Block* special_block(PointwiseOp op, DType compute);
 const Block* activation_block(PointwiseOp op, DType compute);
-
-using RealTypes = Types<float, double, uint8_t, int8_t, int16_t, int32_t, int64_t>;
-using RealBoolTypes = Types<float, double, uint8_t, int8_t, int16_t, int32_t, int64_t, bool>;
-using FloatComplexTypes = Types<float, double, Complex<float>, Complex<double>>;
-using NumericTypes =
-    Types<float, double, uint8_t, int8_t, int16_t, int32_t, int64_t, Complex<float>, Complex<double>>;
-using AllTypes =
-    Types<float, double, uint8_t, int8_t, int16_t, int32_t, int64_t, Complex<float>, Complex<double>, bool>;
-using AllUnsignedTypes = Types<float, double, uint8_t, int8_t, int16_t, int32_t, int64_t, Complex<float>,
-                               Complex<double>, bool, uint16_t, uint32_t, uint64_t>;
-using IntBoolTypes = Types<uint8_t, int8_t, int16_t, int32_t, int64_t, bool>;
-using UnsignedBoolTypes = Types<uint8_t, int8_t, int16_t, int32_t, int64_t, bool, uint16_t, uint32_t, uint64_t>;
 
 }  // namespace MINITORCH_ARCH
 }  // namespace minitorch

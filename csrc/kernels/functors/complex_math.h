@@ -1,6 +1,10 @@
-// Elementary functions of complex arguments, next to the real ones in math.h. On the host they are the C library's, whose
-// branch cuts and special cases are C99 Annex G's, as native PyTorch's are.
+// Elementary functions of complex arguments, next to the real ones in math.h. On the host they are the C library's (libcu++'s under
+// nvcc), whose branch cuts and special cases are C99 Annex G's, as native PyTorch's are.
 #pragma once
+#if defined(__CUDACC__)
+#include <cuda/std/complex>
+#endif
+
 #include "core/complex.h"
 #include "kernels/functors/math.h"
 
@@ -10,16 +14,30 @@ inline namespace MINITORCH_ARCH {
 MT_HD float sqrt(float x) { return ::sqrtf(x); }
 MT_HD double sqrt(double x) { return ::sqrt(x); }
 
-#if !defined(__CUDACC__)  // nvcc knows neither the type nor the functions; no complex functor is instantiated there
+// X(name): functions of one complex argument that the C library and libcu++ have.
+#define MT_COMPLEX_UNARY(X)                                                                                          \
+  X(exp) X(log) X(sin) X(cos) X(tan) X(asin) X(acos) X(atan) X(sinh) X(cosh) X(tanh) X(asinh) X(acosh) X(atanh) X(sqrt)
+#if defined(__CUDACC__)
+#define MT_DEFINE(name)                                                           \
+  template <class T>                                                              \
+  MT_HD Complex<T> name(Complex<T> z) {                                           \
+    const auto r = ::cuda::std::name(::cuda::std::complex<T>(z.re, z.im));        \
+    return {r.real(), r.imag()};                                                  \
+  }
+MT_COMPLEX_UNARY(MT_DEFINE)
+
+template <class T>
+MT_HD Complex<T> pow(Complex<T> x, Complex<T> y) {
+  const auto r = ::cuda::std::pow(::cuda::std::complex<T>(x.re, x.im), ::cuda::std::complex<T>(y.re, y.im));
+  return {r.real(), r.imag()};
+}
+#else
 // GNU C's complex type is what the C library's functions take.
 #define MT_C_COMPLEX(T, name, z) \
   __complex__ T name;            \
   __real__ name = z.re;          \
   __imag__ name = z.im
 
-// X(name): functions with the same name, prefixed with c, in the C library.
-#define MT_COMPLEX_UNARY(X)                                                                                          \
-  X(exp) X(log) X(sin) X(cos) X(tan) X(asin) X(acos) X(atan) X(sinh) X(cosh) X(tanh) X(asinh) X(acosh) X(atanh) X(sqrt)
 #define MT_DEFINE(name)                         \
   MT_HD Complex<float> name(Complex<float> z) {   \
     MT_C_COMPLEX(float, c, z);                    \
@@ -32,8 +50,6 @@ MT_HD double sqrt(double x) { return ::sqrt(x); }
     return {__real__ r, __imag__ r};              \
   }
 MT_COMPLEX_UNARY(MT_DEFINE)
-#undef MT_DEFINE
-#undef MT_COMPLEX_UNARY
 
 MT_HD Complex<float> pow(Complex<float> x, Complex<float> y) {
   MT_C_COMPLEX(float, a, x);
@@ -49,6 +65,8 @@ MT_HD Complex<double> pow(Complex<double> x, Complex<double> y) {
 }
 #undef MT_C_COMPLEX
 #endif
+#undef MT_DEFINE
+#undef MT_COMPLEX_UNARY
 
 template <class T>
 MT_HD Complex<T> scale(Complex<T> z, T factor) {
