@@ -50,13 +50,21 @@ char* data_of(const Tensor& t) { return static_cast<char*>(const_cast<void*>(t.c
 // Runs `op` with outputs[i] = op(lists[0][i], lists[1][i], ...); one scalar for all, or one a tensor.
 void run(ForeachOp op, TensorList outputs, at::ArrayRef<TensorList> lists, Scalars scalars,
          const char* device_scalar = nullptr) {
+  const auto type = outputs[0].scalar_type();
+  // Native's addition takes its scalar in the tensors' dtype, its other operators in float.
+  const bool rounds = op == ForeachOp::add || op == ForeachOp::add_scalar;
+  const auto in_dtype = [&](double s) -> double {
+    if (rounds && type == at::kBFloat16) return BFloat16(static_cast<float>(s));
+    if (rounds && type == at::kHalf) return Half(static_cast<float>(s));
+    return s;
+  };
   std::vector<ForeachItem> items(outputs.size());
   for (size_t i = 0; i < items.size(); i++) {
     items[i] = {outputs[i].numel(), {data_of(outputs[i])}, 0};
     for (size_t k = 0; k < lists.size(); k++) items[i].data[k + 1] = data_of(lists[k][i]);
-    if (!scalars.empty()) items[i].s = scalars[scalars.size() == 1 ? 0 : i].toDouble();
+    if (!scalars.empty()) items[i].s = in_dtype(scalars[scalars.size() == 1 ? 0 : i].toDouble());
   }
-  foreach_kernel(op, items, to_dtype(outputs[0].scalar_type()), device_scalar);
+  foreach_kernel(op, items, to_dtype(type), device_scalar);
 }
 
 Tensors fresh_like(TensorList list) {
