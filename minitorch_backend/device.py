@@ -50,6 +50,9 @@ def is_available() -> bool:
     return device_count() > 0
 
 
+_initialized = True  # torch.utils.checkpoint saves the random state of initialized devices only
+
+
 def is_initialized() -> bool:
     """True: the device needs no lazy initialisation."""
     return True

@@ -61,7 +61,6 @@ struct CrossEntropyBackward : torch::autograd::Function<CrossEntropyBackward> {
   // The gradient as a formula in differentiable operators: r_i (k_i p - h_i [c = t] - w s / C), r_i = grad / normaliser.
   static variable_list backward(AutogradContext* ctx, variable_list grads) {
     const Tensor& gg = grads[0];
-    if (!gg.defined()) return variable_list(9);
     const auto saved = ctx->get_saved_variables();
     const Tensor &grad = saved[0], &logits = saved[1], &target = saved[2], &weight = saved[3];
     const Options o = Options::saved(ctx);

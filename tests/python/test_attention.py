@@ -17,7 +17,7 @@ TOLERANCE = {
 
 def run(device, tensors, mask, options, view=lambda t: t):
     """Output and gradients of attention on a device."""
-    leaves = [t.to(device).requires_grad_() for t in tensors]
+    leaves = [t.clone().to(device).requires_grad_() for t in tensors]
     out = F.scaled_dot_product_attention(
         *(view(t) for t in leaves), None if mask is None else mask.to(device), **options
     )

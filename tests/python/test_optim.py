@@ -122,7 +122,7 @@ LISTS = {
     "add.Scalar": lambda a, b, c: torch._foreach_add(a, 1.5),
     "add.Scalar int": lambda a, b, c: torch._foreach_add(a, 2),
     "add.ScalarList": lambda a, b, c: torch._foreach_add(a, SCALARS),
-    "add.List": lambda a, b, c: torch._foreach_add(a, b, alpha=-0.3),
+    "add.List": lambda a, b, c: torch._foreach_add(a, b, alpha=-0.5),
     "sub.Scalar": lambda a, b, c: torch._foreach_sub(a, 1.5),
     "sub.List": lambda a, b, c: torch._foreach_sub(a, b, alpha=2),
     "mul.Scalar": lambda a, b, c: torch._foreach_mul(a, 1.5),

@@ -35,7 +35,7 @@ def compare(native, ours, x, state=None, rtol=1e-4, atol=1e-5):
     outs = []
     for module, device in ((native, "cpu"), (ours, DEVICE)):
         torch.manual_seed(7)
-        leaf = x.detach().to(device).requires_grad_()
+        leaf = x.detach().clone().to(device).requires_grad_()
         initial = None if state is None else tuple(s.to(device) for s in state) if isinstance(state, tuple) else state.to(device)
         results = flatten(module(leaf, initial))
         sum((r * torch.linspace(-1, 1, r.numel(), device=device, dtype=r.dtype).view(r.shape)).sum() for r in results).backward()
@@ -86,7 +86,7 @@ def test_packed_sequences(kind):
     x = torch.randn(5, 3, 6)
     outs = []
     for module, device in ((native, "cpu"), (ours, DEVICE)):
-        leaf = x.to(device).requires_grad_()
+        leaf = x.detach().clone().to(device).requires_grad_()
         packed = pack_padded_sequence(leaf, lengths, enforce_sorted=False)
         out, _ = module(packed)
         padded, got_lengths = pad_packed_sequence(out)
