@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "kernels/cpu/attention_tile.h"
+#include "kernels/cpu/lanes.h"
 #include "kernels/cpu/scratch.h"
 #include "kernels/functors/math.h"
 #include "kernels/parallel.h"
@@ -50,13 +51,11 @@ struct Queries {
 void absorb(Queries& s, int64_t queries, int64_t width, float* out, int64_t out_width) {
   for (int64_t i = 0; i < queries; i++) {
     float* row = s.scores + i * kKeys;
-    float largest = s.largest[i];
-    for (int64_t j = 0; j < width; j++) largest = row[j] > largest ? row[j] : largest;
+    const float largest = std::max(s.largest[i], lane_max(row, width));
     // A row that has met nothing yet: its exponentials are zeros, not exp(-inf + inf).
     const float reference = largest == -INFINITY ? 0.0f : largest;
-    float sum = 0;
     for (int64_t j = 0; j < width; j++) row[j] = math::exp(row[j] - reference);
-    for (int64_t j = 0; j < width; j++) sum += row[j];
+    const float sum = lane_sum(row, width);
     const float shrink = math::exp(s.largest[i] - reference);
     s.sum[i] = s.sum[i] * shrink + sum;
     s.largest[i] = largest;

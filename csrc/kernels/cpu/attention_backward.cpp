@@ -6,6 +6,7 @@
 #include <cmath>
 
 #include "kernels/cpu/attention_tile.h"
+#include "kernels/cpu/lanes.h"
 #include "kernels/cpu/scratch.h"
 #include "kernels/functors/math.h"
 #include "kernels/parallel.h"
@@ -70,9 +71,8 @@ class HeadGradient {
     const Scratch<float> row(width_);
     for (int64_t i = 0; i < a_.queries; i++) {
       read_rows(out, i, 1, a_.value_dim, row.get(), width_);
-      float sum = 0;
-      for (int64_t d = 0; d < width_; d++) sum += grad[i * width_ + d] * row[d];
-      delta_[to + i] = sum;
+      for (int64_t d = 0; d < width_; d++) row[d] *= grad[i * width_ + d];
+      delta_[to + i] = lane_sum(row.get(), width_);
     }
   }
 

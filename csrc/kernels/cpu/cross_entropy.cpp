@@ -1,10 +1,11 @@
 // Cross-entropy a row at a time: a row of logits stays in cache for the passes over it.
 #include "kernels/cross_entropy.h"
 
+#include <algorithm>
 #include <cmath>
-#include <limits>
 
 #include "kernels/cpu/cast.h"
+#include "kernels/cpu/lanes.h"
 #include "kernels/cpu/scratch.h"
 #include "kernels/functors/math.h"
 #include "kernels/parallel.h"
@@ -38,16 +39,9 @@ class Rows {
     const Scratch<T> counted(a_.rows);
     for_each_row([&](int64_t i, const T* x) {
       const int64_t t = target(i);
-      T largest = -std::numeric_limits<T>::infinity();
-      bool nan = false;
-      for (int64_t c = 0; c < a_.classes; c++) {
-        largest = x[c] > largest ? x[c] : largest;
-        nan |= x[c] != x[c];
-      }
-      // A row of -inf keeps -inf - -inf = NaN, as the definition has it.
-      T sum = 0;
-      for (int64_t c = 0; c < a_.classes; c++) sum += math::exp(x[c] - largest);
-      const T lse = nan ? std::numeric_limits<T>::quiet_NaN() : largest + std::log(sum);
+      // NaN and a row of infinities come out as NaN, as the definition has it.
+      const T largest = lane_max(x, a_.classes);
+      const T lse = largest + std::log(sum_over(x, [&](T v, int64_t) { return math::exp(v - largest); }));
       reinterpret_cast<T*>(a_.lse)[i] = lse;
       losses[i] = t < 0 ? T(0) : row_loss(x, t, lse);
       counted[i] = t < 0 ? T(0) : weight(t);
@@ -113,16 +107,26 @@ class Rows {
     });
   }
 
+  // The sum of f(x_c, c) over a row: f fills a buffer in a loop that vectorises, and the lanes add it up.
+  template <class F>
+  T sum_over(const T* x, const F& f) const {
+    constexpr int64_t kRun = 512;
+    alignas(64) T terms[kRun];
+    T sum = 0;
+    for (int64_t c = 0; c < a_.classes; c += kRun) {
+      const int64_t n = std::min(kRun, a_.classes - c);
+      for (int64_t j = 0; j < n; j++) terms[j] = f(x[c + j], c + j);
+      sum += lane_sum(terms, n);
+    }
+    return sum;
+  }
+
   T row_loss(const T* x, int64_t t, T lse) const {
     const T hard = weight(t) * (lse - x[t]);
     if (a_.smoothing == 0) return hard;
     // Summed as differences from lse: the parts W lse and sum w x can be large and cancel.
-    T spread = 0;
-    if (a_.weight) {
-      for (int64_t c = 0; c < a_.classes; c++) spread += weight_[c] * (lse - x[c]);
-    } else {
-      for (int64_t c = 0; c < a_.classes; c++) spread += lse - x[c];
-    }
+    const T spread = a_.weight ? sum_over(x, [&](T v, int64_t c) { return weight_[c] * (lse - v); })
+                               : sum_over(x, [&](T v, int64_t) { return lse - v; });
     return static_cast<T>(1 - a_.smoothing) * hard + static_cast<T>(a_.smoothing / a_.classes) * spread;
   }
 
