@@ -14,8 +14,8 @@ using gemm::Output;
 using gemm::scratch;
 using gemm::Scratch;
 
-constexpr int64_t kBlockK = 512;
-constexpr int64_t kBlockColumns = 128;
+constexpr int64_t kBlockK = 320;  // not longer, for accuracy
+constexpr int64_t kBlockColumns = 256;
 constexpr int64_t kPositions = 256;
 
 // How the columns of a panel lie in the staged block: pieces of rows, each moved as one vector, or as half a vector
