@@ -101,7 +101,7 @@ class device:
 
 
 class device_of(device):
-    """Makes the device of ``obj`` (a tensor or storage) the current one; an object on another device changes nothing."""
+    """Makes the device of ``obj`` (a tensor or storage) the current one; an object elsewhere changes nothing."""
 
     def __init__(self, obj: Any) -> None:
         super().__init__(obj.get_device() if getattr(obj, "is_minitorch", False) else -1)
