@@ -6,7 +6,7 @@
 #include "kernels/cpu/attention_tile.h"
 #include "kernels/cpu/lanes.h"
 #include "kernels/cpu/scratch.h"
-#include "kernels/functors/math.h"
+#include "kernels/cpu/softmax_rows.h"
 #include "kernels/parallel.h"
 
 namespace minitorch {
@@ -26,7 +26,7 @@ struct Keys {
   explicit Keys(const AttentionArgs& args)
       : a(args),
         blocks((args.keys + kKeys - 1) / kKeys),
-        value_width(padded(args.value_dim)),
+        value_width(whole_vectors(args.value_dim)),
         transposed(blocks * args.head_dim * kKeys),
         values(args.keys * value_width) {}
 
@@ -54,9 +54,9 @@ void absorb(Queries& s, int64_t queries, int64_t width, float* out, int64_t out_
     const float largest = std::max(s.largest[i], lane_max(row, width));
     // A row that has met nothing yet: its exponentials are zeros, not exp(-inf + inf).
     const float reference = largest == -INFINITY ? 0.0f : largest;
-    for (int64_t j = 0; j < width; j++) row[j] = math::exp(row[j] - reference);
+    for (int64_t j = 0; j < width; j++) row[j] = exp_nonpositive<float>(row[j] - reference);
     const float sum = lane_sum(row, width);
-    const float shrink = math::exp(s.largest[i] - reference);
+    const float shrink = exp_nonpositive<float>(s.largest[i] - reference);
     s.sum[i] = s.sum[i] * shrink + sum;
     s.largest[i] = largest;
     if (shrink != 1.0f)
@@ -66,7 +66,7 @@ void absorb(Queries& s, int64_t queries, int64_t width, float* out, int64_t out_
 
 void attention(const AttentionArgs& a, const AttentionOperand& out, float* lse) {
   const int64_t blocks = (a.queries + kQueries - 1) / kQueries, group = a.heads / a.kv_heads;
-  const int64_t depth = a.head_dim, width = padded(a.value_dim);
+  const int64_t depth = a.head_dim, width = whole_vectors(a.value_dim);
   parallel_for(a.batch * a.heads * blocks, 1, [&](int64_t begin, int64_t end) {
     Keys keys(a);
     const Scratch<Queries> state(1);
@@ -83,7 +83,7 @@ void attention(const AttentionArgs& a, const AttentionOperand& out, float* lse) 
       for (int64_t b = 0; b < keys.blocks; b++) {
         const int64_t first_key = b * kKeys, met = keys_met(a, first + queries - 1, first_key);
         if (met == 0) break;
-        const int64_t columns = padded(met);
+        const int64_t columns = whole_vectors(met);
         for (int64_t i = 0; i < queries; i++) std::fill_n(s.scores + i * kKeys, columns, 0.0f);
         tile_product(q.get(), depth, 1, keys.block(b), kKeys, s.scores, kKeys, queries, columns, depth);
         mask_tile(a, batch, head, first, queries, first_key, met, columns, s.scores);

@@ -8,7 +8,7 @@
 #include "kernels/cpu/attention_tile.h"
 #include "kernels/cpu/lanes.h"
 #include "kernels/cpu/scratch.h"
-#include "kernels/functors/math.h"
+#include "kernels/cpu/softmax_rows.h"
 #include "kernels/parallel.h"
 
 namespace minitorch {
@@ -25,8 +25,8 @@ class HeadGradient {
         g_(g),
         group_(a.heads / a.kv_heads),
         rows_(group_ * a.queries),
-        depth_(padded(a.head_dim)),
-        width_(padded(a.value_dim)),
+        depth_(whole_vectors(a.head_dim)),
+        width_(whole_vectors(a.value_dim)),
         q_(rows_ * depth_),
         grad_out_(rows_ * width_),
         grad_q_(rows_ * depth_),
@@ -78,7 +78,7 @@ class HeadGradient {
 
   void tile(int64_t batch, int64_t head, int64_t offset, int64_t first_query, int64_t first_key) {
     const int64_t queries = std::min(kQueries, a_.queries - first_query);
-    const int64_t met = keys_met(a_, first_query + queries - 1, first_key), columns = padded(met);
+    const int64_t met = keys_met(a_, first_query + queries - 1, first_key), columns = whole_vectors(met);
     if (met == 0) return;
     const int64_t row = offset + first_query;
     const float* q = q_.get() + row * depth_;
@@ -94,7 +94,7 @@ class HeadGradient {
     for (int64_t i = 0; i < queries; i++) {
       // A row that meets no key has an lse of -inf, and probabilities of 0.
       const float reference = lse[i] == -INFINITY ? INFINITY : lse[i];
-      for (int64_t j = 0; j < columns; j++) p[i * kKeys + j] = math::exp(p[i * kKeys + j] - reference);
+      for (int64_t j = 0; j < columns; j++) p[i * kKeys + j] = exp_nonpositive<float>(p[i * kKeys + j] - reference);
     }
     tile_product(p, 1, kKeys, grad_out, width_, grad_v_.get(), width_, met, width_, queries);
     tile_product(grad_out, width_, 1, v_transposed_.get(), kKeys, dp, kKeys, queries, columns, a_.value_dim);

@@ -24,7 +24,8 @@ inline constexpr int kVectorBytes = 16, kVectors = 2;
 inline constexpr int64_t kLanes = kVectorBytes / 4;
 typedef float Vector __attribute__((vector_size(kVectorBytes), aligned(4), may_alias));
 
-inline int64_t padded(int64_t n) { return (n + kLanes - 1) / kLanes * kLanes; }
+// n rounded up to whole vectors.
+inline int64_t whole_vectors(int64_t n) { return (n + kLanes - 1) / kLanes * kLanes; }
 
 // A block of C (M rows, V vectors wide) += A B, held in registers over the whole of k.
 template <int M, int V>

@@ -7,7 +7,7 @@
 #include "kernels/cpu/cast.h"
 #include "kernels/cpu/lanes.h"
 #include "kernels/cpu/scratch.h"
-#include "kernels/functors/math.h"
+#include "kernels/cpu/softmax_rows.h"
 #include "kernels/parallel.h"
 
 namespace minitorch {
@@ -41,7 +41,7 @@ class Rows {
       const int64_t t = target(i);
       // NaN and a row of infinities come out as NaN, as the definition has it.
       const T largest = lane_max(x, a_.classes);
-      const T lse = largest + std::log(sum_over(x, [&](T v, int64_t) { return math::exp(v - largest); }));
+      const T lse = largest + std::log(sum_over(x, [&](T v, int64_t) { return exp_nonpositive<T>(v - largest); }));
       reinterpret_cast<T*>(a_.lse)[i] = lse;
       losses[i] = t < 0 ? T(0) : row_loss(x, t, lse);
       counted[i] = t < 0 ? T(0) : weight(t);
@@ -141,11 +141,11 @@ class Rows {
     const T hard = g * static_cast<T>(1 - a_.smoothing) * weight(t), soft = g * static_cast<T>(a_.smoothing / classes);
     const T scale = hard + soft * weight_sum_;
     if (a_.smoothing == 0) {
-      for (int64_t c = 0; c < classes; c++) y[c] = scale * math::exp(x[c] - lse);
+      for (int64_t c = 0; c < classes; c++) y[c] = scale * exp_nonpositive<T>(x[c] - lse);
     } else if (a_.weight) {
-      for (int64_t c = 0; c < classes; c++) y[c] = scale * math::exp(x[c] - lse) - soft * weight_[c];
+      for (int64_t c = 0; c < classes; c++) y[c] = scale * exp_nonpositive<T>(x[c] - lse) - soft * weight_[c];
     } else {
-      for (int64_t c = 0; c < classes; c++) y[c] = scale * math::exp(x[c] - lse) - soft;
+      for (int64_t c = 0; c < classes; c++) y[c] = scale * exp_nonpositive<T>(x[c] - lse) - soft;
     }
     y[t] -= hard;
   }
