@@ -6,7 +6,6 @@
 #include "kernels/cpu/attention_tile.h"
 #include "kernels/cpu/lanes.h"
 #include "kernels/cpu/scratch.h"
-#include "kernels/cpu/softmax_rows.h"
 #include "kernels/parallel.h"
 
 namespace minitorch {
