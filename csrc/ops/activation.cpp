@@ -39,6 +39,8 @@ at::Tensor& relu_(at::Tensor& self) {
 // Native's runs on kCPU whatever the tensor's device. The buffer is native's too: its formula for the backward pass has it.
 std::tuple<at::Tensor&, at::Tensor&> log_sigmoid_forward_out(const at::Tensor& self, at::Tensor& output,
                                                              at::Tensor& buffer) {
+  TORCH_CHECK(output.scalar_type() == self.scalar_type(), "expected scalar type ", self.scalar_type(), " but found ",
+              output.scalar_type());
   at::native::resize_output(output, self.sizes());
   at::native::resize_output(buffer, self.sizes());
   auto iter = at::TensorIteratorConfig().add_output(output).add_output(buffer).add_const_input(self).build();

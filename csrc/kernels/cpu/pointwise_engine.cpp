@@ -40,13 +40,20 @@ bool any_zero(const PointwiseView& v, int k) {
   return found;
 }
 
+bool is_scalar(const PointwiseView& v, int k) {
+  for (int d = 0; d < v.ndim; d++)
+    if (v.strides[k][d] != 0) return false;
+  return true;
+}
+
 void run_staged(const PointwiseView& v, const Block& block, const PointwiseParams& params, Staging* staging) {
   const bool half = is_half(v.compute);
   for (int k = 0; k < v.num_operands; k++) {
     Staging& s = staging[k];
     s.stride = v.ndim > 0 ? v.strides[k][0] : 0;
     s.step = s.direct ? static_cast<int64_t>(size_of(v.dtype[k])) : 0;
-    s.rounds = half && block.types[k] == DType::F32 && v.dtype[k] != v.compute;
+    s.rounds = half && block.types[k] == DType::F32 && v.dtype[k] != v.compute &&
+               !(block.wide_scalar && k == 2 && is_scalar(v, k));
     if (s.direct) continue;
     const DType memory = v.dtype[k], near = s.rounds ? v.compute : memory;
     s.load = load_fn(memory, s.rounds ? near : block.types[k]);

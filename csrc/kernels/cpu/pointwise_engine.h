@@ -68,6 +68,7 @@ struct Block {
   int num_operands;
   DType types[kMaxOperands];
   bool refuses_zero;  // integer division: operand 2 must not hold a zero
+  bool wide_scalar;   // a scalar as operand 2 keeps its precision beside 16-bit floats
 };
 
 // Runs the block over the view. Throws std::runtime_error("ZeroDivisionError") before anything is written.
@@ -137,11 +138,12 @@ struct BlockOf<F, R (F::*)(In...) const> {
   }
 
   static constexpr Block make() {
-    Block b{&run, outputs + static_cast<int>(sizeof...(In)), {}, false};
+    Block b{&run, outputs + static_cast<int>(sizeof...(In)), {}, false, false};
     int k = 0;
     for (const DType t : Outputs<R>::types) b.types[k++] = t;
     for (const DType t : {dtype_of<In>...}) b.types[k++] = t;
     if constexpr (requires { F::divides; }) b.refuses_zero = std::is_integral_v<R>;
+    if constexpr (requires { F::wide_scalar; }) b.wide_scalar = true;
     return b;
   }
   static constexpr Block block = make();

@@ -6,6 +6,8 @@
 //   static bool exceptional(T x)   and   T exceptional_value(T x)
 // for functions whose vectorised form covers less than the whole range (huge arguments of sin): a block that has an
 // exceptional element is computed by the second, element by element.
+//   static constexpr bool divides        integers: a zero among the divisors (operand 2) is an error
+//   static constexpr bool wide_scalar    16-bit floats: a scalar as operand 2 is not rounded to 16 bits first
 #pragma once
 #include <limits>
 #include <type_traits>
@@ -260,13 +262,21 @@ struct Add {  // a + alpha * b
 // alpha == 1, the usual case: no multiplication, which also keeps 0 * inf out of complex sums.
 MT_BINARY_FUNCTOR(PlainAdd, plus(a, b))
 MT_BINARY_FUNCTOR(PlainSub, minus(a, b))
-MT_BINARY_FUNCTOR(Mul, times(a, b))
-MT_BINARY_FUNCTOR(Div, a / b)
+template <class T>
+struct Mul {
+  static constexpr bool wide_scalar = true;
+  MT_HD T operator()(T a, T b) const { return times(a, b); }
+};
+template <class T>
+struct Div {
+  static constexpr bool wide_scalar = true;
+  MT_HD T operator()(T a, T b) const { return a / b; }
+};
 
 // Division rounded towards zero. Integers: the caller has refused zero divisors; -1 is apart because INT_MIN / -1 traps.
 template <class T>
 struct DivTrunc {
-  static constexpr bool divides = true;
+  static constexpr bool divides = true, wide_scalar = true;
   MT_HD T operator()(T a, T b) const {
     if constexpr (std::is_floating_point_v<T>) {
       return ::trunc(a / b);
@@ -282,7 +292,7 @@ struct DivTrunc {
 // quotient has been rounded (CPython's float_floor_div).
 template <class T>
 struct DivFloor {
-  static constexpr bool divides = true;
+  static constexpr bool divides = true, wide_scalar = true;
   MT_HD T operator()(T a, T b) const {
     if constexpr (std::is_floating_point_v<T>) {
       if (b == T(0)) return a / b;
