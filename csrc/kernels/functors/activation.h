@@ -33,11 +33,11 @@ struct HardtanhBackward {  // gradient, x
   MT_HD T operator()(T g, T x) const { return (x <= low) | (x >= high) ? T(0) : g; }
 };
 
-MT_UNARY_FUNCTOR(Gelu, x* T(0.5) * (T(1) + math::erf(x * T(kSqrtHalf))))
+MT_UNARY_FUNCTOR(Gelu, x* T(0.5) * (T(1) + math::erf_plain(x * T(kSqrtHalf))))
 template <class T>
 struct GeluBackward {  // gradient, x
   MT_HD T operator()(T g, T x) const {
-    const T cdf = T(0.5) * (T(1) + math::erf(x * T(kSqrtHalf)));
+    const T cdf = T(0.5) * (T(1) + math::erf_plain(x * T(kSqrtHalf)));
     const T pdf = T(kInvSqrt2Pi) * math::exp(x * x * T(-0.5));
     return g * (cdf + x * pdf);
   }

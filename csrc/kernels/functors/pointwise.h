@@ -3,7 +3,7 @@
 //
 // A functor is a class template over its compute type with `operator()`; the types of its arguments and result are the
 // types of the operands. One with scalar arguments has a constructor from PointwiseParams. Two more members are optional:
-//   static bool exceptional(T x)   and   T exceptional_value(T x)
+//   static bool exceptional(T x, ...)   and   T exceptional_value(T x, ...)
 // for functions whose vectorised form covers less than the whole range (huge arguments of sin): a block that has an
 // exceptional element is computed by the second, element by element.
 //   static constexpr bool divides        integers: a zero among the divisors (operand 2) is an error
@@ -313,27 +313,54 @@ struct DivFloor {
   }
 };
 
+#if defined(__CUDA_ARCH__)
+#define MT_FMOD_EXCEPTIONS(expression)
+#else
+#define MT_FMOD_EXCEPTIONS(expression)                        \
+  static MT_HD bool exceptional(T a, T b)                     \
+    requires(std::is_same_v<T, float>)                        \
+  {                                                           \
+    return !math::fmod_is_small(a, b);                        \
+  }                                                           \
+  MT_HD T exceptional_value(T a, T b) const                   \
+    requires(std::is_same_v<T, float>)                        \
+  {                                                           \
+    const T mod = ::fmodf(a, b);                              \
+    return expression;                                        \
+  }
+#endif
+template <class T>
+MT_HD T fmod_of(T a, T b) {
+#if !defined(__CUDA_ARCH__)
+  if constexpr (std::is_same_v<T, float>) return math::fmod_small(a, b);
+#endif
+  if constexpr (std::is_floating_point_v<T>) {
+    return ::fmod(a, b);
+  } else if constexpr (std::is_signed_v<T>) {
+    return b == T(-1) ? T(0) : static_cast<T>(a % b);
+  } else {
+    return static_cast<T>(a % b);
+  }
+}
+// From the sign of the dividend to that of the divisor.
+template <class T>
+MT_HD T towards_divisor(T mod, T b) {
+  const T moved = static_cast<T>(mod + b);
+  return (mod != T(0)) & ((b < T(0)) != (mod < T(0))) ? moved : mod;
+}
 template <class T>
 struct Fmod {  // sign of the dividend
   static constexpr bool divides = true;
-  MT_HD T operator()(T a, T b) const {
-    if constexpr (std::is_floating_point_v<T>) {
-      return ::fmod(a, b);
-    } else if constexpr (std::is_signed_v<T>) {
-      return b == T(-1) ? T(0) : static_cast<T>(a % b);
-    } else {
-      return static_cast<T>(a % b);
-    }
-  }
+  MT_HD T operator()(T a, T b) const { return fmod_of(a, b); }
+  MT_FMOD_EXCEPTIONS(mod)
 };
 template <class T>
 struct Remainder {  // sign of the divisor
   static constexpr bool divides = true;
-  MT_HD T operator()(T a, T b) const {
-    const T mod = Fmod<T>{}(a, b);
-    return mod != T(0) && ((b < T(0)) != (mod < T(0))) ? static_cast<T>(mod + b) : mod;
-  }
+  MT_HD T operator()(T a, T b) const { return towards_divisor(fmod_of(a, b), b); }
+  MT_FMOD_EXCEPTIONS(towards_divisor(mod, b))
 };
+#undef MT_FMOD_EXCEPTIONS
 
 // Powers of integers by squaring; a negative exponent gives 1/a^n rounded towards zero.
 template <class T>
