@@ -51,13 +51,10 @@ bool is_scalar(const PointwiseView& v, int k) {
 }
 
 void run_staged(const PointwiseView& v, const Block& block, const PointwiseParams& params, Staging* staging) {
-  const bool half = is_half(v.compute);
   for (int k = 0; k < v.num_operands; k++) {
     Staging& s = staging[k];
     s.stride = v.ndim > 0 ? v.strides[k][0] : 0;
     s.step = s.direct ? static_cast<int64_t>(size_of(v.dtype[k])) : 0;
-    s.rounds = half && block.types[k] == DType::F32 && v.dtype[k] != v.compute &&
-               !(block.wide_scalar && k == 2 && is_scalar(v, k));
     if (s.direct) continue;
     const DType memory = v.dtype[k], near = s.rounds ? v.compute : memory;
     s.load = load_fn(memory, s.rounds ? near : block.types[k]);
@@ -148,10 +145,14 @@ bool streams(const PointwiseView& v) {
 void run_pointwise(const PointwiseView& v, const Block& block, const PointwiseParams& params) {
   if (block.refuses_zero && any_zero(v, 2)) throw std::runtime_error("ZeroDivisionError");
   Staging staging[kMaxOperands];
+  const bool half = is_half(v.compute);
   bool all_direct = true;
   for (int k = 0; k < v.num_operands; k++) {
     const int64_t size = static_cast<int64_t>(size_of(v.dtype[k]));
-    staging[k].direct = v.dtype[k] == block.types[k] && (v.ndim == 0 || v.strides[k][0] == size);
+    staging[k].rounds = half && block.types[k] == DType::F32 && v.dtype[k] != v.compute &&
+                        !(block.wide_scalar && k == 2 && is_scalar(v, k));
+    staging[k].direct =
+        v.dtype[k] == block.types[k] && (v.ndim == 0 || v.strides[k][0] == size) && !staging[k].rounds;
     all_direct = all_direct && staging[k].direct;
   }
   if (all_direct && streams(v)) {

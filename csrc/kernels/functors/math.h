@@ -331,7 +331,7 @@ MT_HD float exp2(float x) {
   return static_cast<float>((1.0 + detail::expm1_reduced<detail::Precision::single>(r)) * detail::exp2_integer(n));
 }
 MT_HD float expm1(float x) {
-  const double d = x, series = d + 0.5 * d * d;
+  const double d = x, series = d * (1.0 + 0.5 * d);
   return static_cast<float>(::fabs(d) < 1e-5 ? series : detail::exp_single(d) - 1.0);
 }
 MT_HD float log(float x) { return static_cast<float>(detail::log_any<detail::Precision::single>(x)); }
@@ -410,8 +410,8 @@ MT_HD float asinh(float x) {
   return static_cast<float>(::copysign(d < 0.01 ? series : value, static_cast<double>(x)));
 }
 MT_HD float acosh(float x) {
-  const double d = x;
-  return static_cast<float>(detail::log_any<detail::Precision::single>(d + ::sqrt((d - 1.0) * (d + 1.0))));
+  const double d = x, value = detail::log_any<detail::Precision::single>(d + ::sqrt((d - 1.0) * (d + 1.0)));
+  return static_cast<float>(d < 1.0 ? NAN : value);
 }
 MT_HD float atanh(float x) {
   const double d = ::fabs(static_cast<double>(x));
@@ -438,9 +438,8 @@ MT_HD float erf_plain(float x) {
   q = q * z + 0.11736994839649335f;
   q = q * z + 0.5040991998038158f;
   q = q * z + 1.0f;
-  float y = x < -3.9623f ? -3.9623f : x;
-  y = y > 3.9623f ? 3.9623f : y;
-  return y * p / q;
+  const float value = x * p / q;
+  return z == 15.7f ? ::copysignf(1.0f, x) : value;
 }
 MT_HD double erf_plain(double x) { return ::erf(x); }
 template <class T>
