@@ -50,6 +50,9 @@ def is_available() -> bool:
     return device_count() > 0
 
 
+_initialized = True  # torch.utils.checkpoint saves the random state of initialized devices only
+
+
 def is_initialized() -> bool:
     """True: the device needs no lazy initialisation."""
     return True
@@ -98,7 +101,7 @@ class device:
 
 
 class device_of(device):
-    """Makes the device of ``obj`` (a tensor or storage) the current one; an object on another device changes nothing."""
+    """Makes the device of ``obj`` (a tensor or storage) the current one; an object elsewhere changes nothing."""
 
     def __init__(self, obj: Any) -> None:
         super().__init__(obj.get_device() if getattr(obj, "is_minitorch", False) else -1)

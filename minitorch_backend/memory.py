@@ -115,7 +115,9 @@ def memory_summary(device: Device = None, abbreviated: bool = False) -> str:
         ("Reserved segments", "segment", str),
         ("Non-releasable blocks", "inactive_split", str),
     ]
-    pools = [("", "all")] if abbreviated else [("", "all"), ("  large pool", "large_pool"), ("  small pool", "small_pool")]
+    pools = (
+        [("", "all")] if abbreviated else [("", "all"), ("  large pool", "large_pool"), ("  small pool", "small_pool")]
+    )
     rule = "|" + "=" * 76 + "|"
     lines = [
         rule,

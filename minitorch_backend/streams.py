@@ -43,7 +43,7 @@ class Event(torch.Event):
         return super().__new__(cls, "minitorch", enable_timing=enable_timing, blocking=blocking)
 
     def elapsed_time(self, end_event: torch.Event) -> float:
-        """Milliseconds from this event to ``end_event``. Both must have been made with ``enable_timing`` and recorded."""
+        """Milliseconds from this event to ``end_event``. Both must have ``enable_timing`` and be recorded."""
         # PyTorch's own method takes no subclass of torch.Event as its argument.
         return _C.elapsed_ms(self.event_id, end_event.event_id)
 

@@ -22,10 +22,9 @@ void report_to_profiler(const Block* block, bool freed) {
   const int device = block->device();
   const MemoryStats stats = caching_allocator(device).stats();
   const auto size = static_cast<int64_t>(block->size);
-  c10::reportMemoryUsageToProfiler(block->data(), freed ? -size : size,
-                                   stats.allocated_bytes.stat[PoolStat::kAll].current,
-                                   stats.reserved_bytes.stat[PoolStat::kAll].current,
-                                   c10::Device(kDevice, static_cast<c10::DeviceIndex>(device)));
+  c10::reportMemoryUsageToProfiler(
+      block->data(), freed ? -size : size, stats.allocated_bytes.stat[PoolStat::kAll].current,
+      stats.reserved_bytes.stat[PoolStat::kAll].current, c10::Device(kDevice, static_cast<c10::DeviceIndex>(device)));
 }
 
 void delete_data(void* context) {

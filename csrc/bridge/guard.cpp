@@ -1,4 +1,5 @@
-// Devices, streams and events for PyTorch's generic code: device guards, the autograd engine, torch.Stream, torch.Event.
+// Devices, streams and events for PyTorch's generic code: device guards, the autograd engine, torch.Stream,
+// torch.Event.
 #include <c10/core/impl/DeviceGuardImplInterface.h>
 
 #include "bridge/allocator.h"

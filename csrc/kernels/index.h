@@ -19,6 +19,9 @@ struct IndexArgs {
   int ndim = 0;
   int num_indices = 0;
   bool allow_negative = true;  // -size..-1 count from the end
+  // Reads: check every index before anything is written. Not needed for an output that nobody sees if the call fails; then
+  // indices are checked piece by piece, while they are in cache.
+  bool check_first = true;
   DType dtype;                 // of values and self
   int64_t numel = 0;
   char* values;
@@ -36,7 +39,7 @@ struct IndexArgs {
 // space with at most one indexed dimension: there no order of the dimensions changes which write to an address is last.
 void simplify(IndexArgs& args);
 
-// Thrown by kernels, before anything is written, for an index outside [0, size) (or [-size, size)).
+// Thrown by kernels, before anything is written (but see check_first), for an index outside [0, size) (or [-size, size)).
 struct IndexOutOfRange {
   int64_t index;
   int which;  // the position of the index tensor in IndexArgs

@@ -56,8 +56,8 @@ namespace minitorch {
   X(where, Where, AllUnsignedTypes)              \
   X(maximum, Maximum, RealBoolTypes)             \
   X(minimum, Minimum, RealBoolTypes)             \
-  X(fmax, Fmax, FloatTypes)                      \
-  X(fmin, Fmin, FloatTypes)                      \
+  X(fmax, Fmax, RealBoolTypes)                   \
+  X(fmin, Fmin, RealBoolTypes)                   \
   X(clamp, Clamp, RealBoolTypes)                 \
   X(clamp_min, ClampMin, RealBoolTypes)          \
   X(clamp_max, ClampMax, RealBoolTypes)          \
@@ -107,7 +107,7 @@ namespace minitorch {
   X(atan2, Atan2, FloatTypes)                    \
   X(hypot, Hypot, FloatTypes)                    \
   X(copysign, Copysign, FloatTypes)              \
-  X(nextafter, Nextafter, FloatTypes)            \
+  X(nextafter, Nextafter, FloatingTypes)         \
   X(ldexp, Ldexp, FloatTypes)                    \
   X(logaddexp, Logaddexp, FloatComplexTypes)     \
   X(logaddexp2, Logaddexp2, FloatTypes)          \

@@ -1,9 +1,9 @@
 // Reductions: every output element combines the input elements of one slice.
 //
-// The view has the outputs first and the one input last; a dimension is reduced when the outputs' stride there is 0 (the
-// bridge takes it from a reducing TensorIterator). Neither the outputs nor the reduced extent are empty. Elements are
-// converted to the view's compute dtype (for sums and products: to the output's dtype) while they are read; 16-bit floats
-// are accumulated in float, integers in int64.
+// The view has the outputs first and the one input last; a dimension is reduced when the outputs' stride there is 0
+// (the bridge takes it from a reducing TensorIterator). Neither the outputs nor the reduced extent are empty. Elements
+// are converted to the view's compute dtype (for sums and products: to the output's dtype) while they are read; 16-bit
+// floats are accumulated in float, integers in int64.
 #pragma once
 #include "kernels/kernel.h"
 #include "kernels/view.h"
@@ -20,14 +20,14 @@ enum class ReduceOp : uint8_t {
   all,
   max,  // NaN if there is one, as in all operators of this family
   min,
-  aminmax,      // two outputs: minimum, maximum
-  max_index,    // two outputs: maximum and the index of its first occurrence
+  aminmax,    // two outputs: minimum, maximum
+  max_index,  // two outputs: maximum and the index of its first occurrence
   min_index,
-  argmax,       // the index alone
+  argmax,  // the index alone
   argmin,
-  norm,         // (sum |x|^p)^(1/p), with the limits for p = 0, inf and -inf
-  power_sum,    // sum |x|^p
-  var,          // one output: the variance; two outputs: variance and mean
+  norm,       // (sum |x|^p)^(1/p), with the limits for p = 0, inf and -inf
+  power_sum,  // sum |x|^p
+  var,        // one output: the variance; two outputs: variance and mean
   std,
 };
 

@@ -2,6 +2,7 @@
 #include "kernels/shape.h"
 
 namespace minitorch {
+constinit Kernel<void(const PointwiseView&)> flip_kernel{"flip"};
 constinit Kernel<void(const CatArgs&)> cat_kernel{"cat"};
 constinit Kernel<void(const TriangleArgs&)> triangle_kernel{"triangle"};
 constinit Kernel<void(const TriangleIndexArgs&)> triangle_indices_kernel{"triangle_indices"};

@@ -7,6 +7,9 @@
 
 namespace minitorch {
 
+// Operand 0 = operand 1, of the same dtype, with any signs of the strides.
+extern Kernel<void(const PointwiseView&)> flip_kernel;
+
 // One input of a concatenation as a matrix: `rows` rows (CatArgs) of row_bytes contiguous bytes.
 struct CatInput {
   const char* data;

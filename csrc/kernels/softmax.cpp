@@ -4,7 +4,7 @@
 namespace minitorch {
 constinit Kernel<void(SoftmaxOp, const SoftmaxShape&, const SoftmaxOperand&, const SoftmaxOperand&, const SoftmaxMask&)>
     softmax_kernel{"softmax"};
-constinit Kernel<void(SoftmaxOp, const SoftmaxShape&, const SoftmaxOperand&, const SoftmaxOperand&, const SoftmaxOperand&,
-                      const SoftmaxMask&)>
+constinit Kernel<void(SoftmaxOp, const SoftmaxShape&, const SoftmaxOperand&, const SoftmaxOperand&,
+                      const SoftmaxOperand&, const SoftmaxMask&)>
     softmax_backward_kernel{"softmax_backward"};
 }  // namespace minitorch

@@ -11,8 +11,8 @@ struct SoftmaxShape {
   int64_t outer, dim, inner;
 };
 
-// Elements where the mask is true are left out of the softmax and come out as 0; a slice with nothing left is NaN. Slice r
-// (inner is 1) is masked by row (r / repeat) % rows of the mask; data is null when there is no mask.
+// Elements where the mask is true are left out of the softmax and come out as 0; a slice with nothing left is NaN.
+// Slice r (inner is 1) is masked by row (r / repeat) % rows of the mask; data is null when there is no mask.
 struct SoftmaxMask {
   const bool* data = nullptr;
   int64_t repeat = 1, rows = 1;

@@ -1,5 +1,6 @@
-// Sorting and selection along one dimension, and what is built on sorted data. The order is PyTorch's: NaN is larger than
-// every number, -0.0 equals 0.0, and equal elements keep their order (all sorts here are stable). Indices are int64.
+// Sorting and selection along one dimension, and what is built on sorted data. The order is PyTorch's: NaN is larger
+// than every number, -0.0 equals 0.0, and equal elements keep their order (all sorts here are stable). Indices are
+// int64.
 #pragma once
 #include "kernels/kernel.h"
 #include "kernels/view.h"
@@ -7,7 +8,8 @@
 namespace minitorch {
 
 // values and indices of the sorted lines of `input` along `dim`; all three have the same sizes.
-extern Kernel<void(const TensorView& values, const TensorView& indices, const TensorView& input, int dim, bool descending)>
+extern Kernel<void(const TensorView& values, const TensorView& indices, const TensorView& input, int dim,
+                   bool descending)>
     sort_kernel;
 
 // The k largest or smallest elements of each line, best first. values and indices have k elements along `dim`.
@@ -26,9 +28,9 @@ extern Kernel<void(SelectOp, const TensorView& values, const TensorView& indices
                    int64_t k)>
     select_kernel;
 
-// Positions at which the n values would be inserted into sorted sequences of `length` elements to keep them sorted: before
-// equal elements or, with `right`, after them. Sequence r serves values [r * per_sequence, (r + 1) * per_sequence);
-// everything is contiguous. sorter (may be null) lists each sequence's elements in sorted order.
+// Positions at which the n values would be inserted into sorted sequences of `length` elements to keep them sorted:
+// before equal elements or, with `right`, after them. Sequence r serves values [r * per_sequence, (r + 1) *
+// per_sequence); everything is contiguous. sorter (may be null) lists each sequence's elements in sorted order.
 struct SearchArgs {
   char* sequences;
   char* values;
@@ -41,10 +43,10 @@ struct SearchArgs {
 };
 extern Kernel<void(const SearchArgs&)> search_kernel;
 
-// Runs of equal neighbours among n items of `width` contiguous elements each, item i at data + order[i] * width elements
-// (order may be null: as they lie). NaN equals nothing. count[0] = number of runs; starts[r] = first i of run r, with one
-// more entry n at the end; inverse[label[i]] = number of the run that item i is in (inverse may be null, and so may label:
-// i itself).
+// Runs of equal neighbours among n items of `width` contiguous elements each, item i at data + order[i] * width
+// elements (order may be null: as they lie). NaN equals nothing. count[0] = number of runs; starts[r] = first i of run
+// r, with one more entry n at the end; inverse[label[i]] = number of the run that item i is in (inverse may be null,
+// and so may label: i itself).
 struct RunsArgs {
   char* data;
   DType dtype;

@@ -3,6 +3,7 @@
 #include <ATen/native/Activation.h>
 #include <ATen/native/BinaryOps.h>
 #include <ATen/native/Gelu.h>
+#include <ATen/native/UnaryOps.h>
 
 #include "ops/pointwise.h"
 
@@ -27,6 +28,18 @@ void gelu_backward_stub(at::TensorIteratorBase& iter, at::native::GeluType type)
   run_pointwise(type == at::native::GeluType::Tanh ? PointwiseOp::gelu_tanh_backward : PointwiseOp::gelu_backward, iter);
 }
 
+// The bounds eps and 1 - eps in the tensor's own precision.
+template <PointwiseOp op>
+void logit_stub(at::TensorIteratorBase& iter, const at::Scalar& eps) {
+  double low = eps.toDouble(), high = 1.0 - low;
+  if (iter.common_dtype() == at::kHalf) {
+    low = c10::Half(static_cast<float>(low)), high = c10::Half(1.0f) - c10::Half(static_cast<float>(low));
+  } else if (iter.common_dtype() == at::kBFloat16) {
+    low = c10::BFloat16(static_cast<float>(low)), high = c10::BFloat16(1.0f) - c10::BFloat16(static_cast<float>(low));
+  }
+  run_pointwise(op, iter, low, high);
+}
+
 at::Tensor relu(const at::Tensor& self) {
   TORCH_CHECK(self.scalar_type() != at::kBool, "Boolean inputs not supported for relu");
   return at::clamp_min(self, 0);
@@ -39,6 +52,8 @@ at::Tensor& relu_(at::Tensor& self) {
 // Native's runs on kCPU whatever the tensor's device. The buffer is native's too: its formula for the backward pass has it.
 std::tuple<at::Tensor&, at::Tensor&> log_sigmoid_forward_out(const at::Tensor& self, at::Tensor& output,
                                                              at::Tensor& buffer) {
+  TORCH_CHECK(output.scalar_type() == self.scalar_type(), "expected scalar type ", self.scalar_type(), " but found ",
+              output.scalar_type());
   at::native::resize_output(output, self.sizes());
   at::native::resize_output(buffer, self.sizes());
   auto iter = at::TensorIteratorConfig().add_output(output).add_output(buffer).add_const_input(self).build();
@@ -46,7 +61,8 @@ std::tuple<at::Tensor&, at::Tensor&> log_sigmoid_forward_out(const at::Tensor& s
   return {output, buffer};
 }
 std::tuple<at::Tensor, at::Tensor> log_sigmoid_forward(const at::Tensor& self) {
-  at::Tensor output = at::empty_like(self), buffer = at::empty_like(self);
+  at::Tensor output = at::empty_like(self, at::MemoryFormat::Contiguous);
+  at::Tensor buffer = at::empty_like(self, at::MemoryFormat::Contiguous);
   log_sigmoid_forward_out(self, output, buffer);
   return {output, buffer};
 }
@@ -89,7 +105,6 @@ MT_REGISTER(hardswish_backward)
 MT_REGISTER(hardtanh_backward)
 MT_REGISTER(leaky_relu)
 MT_REGISTER(leaky_relu_backward)
-MT_REGISTER(logit_backward)
 MT_REGISTER(mish)
 MT_REGISTER(mish_backward)
 MT_REGISTER(prelu)
@@ -104,6 +119,8 @@ MT_REGISTER(softshrink)
 MT_REGISTER(tanh_backward)
 MT_REGISTER(threshold)
 #undef MT_REGISTER
+REGISTER_PRIVATEUSE1_DISPATCH(logit_stub, &minitorch::logit_stub<minitorch::PointwiseOp::logit>)
+REGISTER_PRIVATEUSE1_DISPATCH(logit_backward_stub, &minitorch::logit_stub<minitorch::PointwiseOp::logit_backward>)
 REGISTER_PRIVATEUSE1_DISPATCH(elu_stub, &minitorch::elu_stub)
 REGISTER_PRIVATEUSE1_DISPATCH(elu_backward_stub, &minitorch::elu_backward_stub)
 REGISTER_PRIVATEUSE1_DISPATCH(GeluKernel, &minitorch::gelu_stub)

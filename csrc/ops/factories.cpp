@@ -2,6 +2,7 @@
 #include <ATen/EmptyTensor.h>
 #include <ATen/native/Fill.h>
 #include <ATen/native/Resize.h>
+#include <ATen/native/TensorFactories.h>
 
 #include <cstring>
 
@@ -19,12 +20,20 @@ void check_factory_options(std::optional<at::Layout> layout, std::optional<bool>
   TORCH_CHECK(!pin_memory || !*pin_memory, "Only dense CPU tensors can be pinned");
 }
 
+// torch.use_deterministic_algorithms fills what would be uninitialised.
+at::Tensor fill_if_deterministic(at::Tensor fresh) {
+  const auto& context = at::globalContext();
+  if (C10_UNLIKELY(context.deterministicAlgorithms() && context.deterministicFillUninitializedMemory()))
+    at::native::fill_empty_deterministic_(fresh);
+  return fresh;
+}
+
 at::Tensor empty_memory_format(at::IntArrayRef size, std::optional<at::ScalarType> dtype,
                                std::optional<at::Layout> layout, std::optional<at::Device> device,
                                std::optional<bool> pin_memory, std::optional<at::MemoryFormat> format) {
   check_factory_options(layout, pin_memory);
   const c10::OptionalDeviceGuard guard(device);
-  return empty(size, c10::dtype_or_default(dtype), format);
+  return fill_if_deterministic(empty(size, c10::dtype_or_default(dtype), format));
 }
 
 at::Tensor empty_with_strides(at::IntArrayRef size, at::IntArrayRef stride, std::optional<at::ScalarType> dtype,
@@ -32,22 +41,22 @@ at::Tensor empty_with_strides(at::IntArrayRef size, at::IntArrayRef stride, std:
                               std::optional<bool> pin_memory) {
   check_factory_options(layout, pin_memory);
   const c10::OptionalDeviceGuard guard(device);
-  return empty_strided(size, stride, c10::dtype_or_default(dtype));
+  return fill_if_deterministic(empty_strided(size, stride, c10::dtype_or_default(dtype)));
 }
 
 // Every dtype that has arithmetic here, with its type on PyTorch's side.
-#define MT_FOR_SCALAR_TYPES(X)                                                                              \
-  X(uint8_t, Byte) X(int8_t, Char) X(int16_t, Short) X(int, Int) X(int64_t, Long) X(bool, Bool)             \
-  X(uint16_t, UInt16) X(uint32_t, UInt32) X(uint64_t, UInt64) X(c10::Half, Half) X(c10::BFloat16, BFloat16) \
-  X(float, Float) X(double, Double) X(c10::complex<float>, ComplexFloat) X(c10::complex<double>, ComplexDouble)
+#define MT_FOR_SCALAR_TYPES(X)                                                                            \
+  X(uint8_t, Byte)                                                                                        \
+  X(int8_t, Char)                                                                                         \
+  X(int16_t, Short) X(int, Int) X(int64_t, Long) X(bool, Bool) X(uint16_t, UInt16) X(uint32_t, UInt32)    \
+      X(uint64_t, UInt64) X(c10::Half, Half) X(c10::BFloat16, BFloat16) X(float, Float) X(double, Double) \
+          X(c10::complex<float>, ComplexFloat) X(c10::complex<double>, ComplexDouble)
 
 // Native converts the value to the tensor's dtype first; this raises its error when that overflows.
 void check_convertible(const at::Scalar& value, at::ScalarType dtype) {
   switch (dtype) {
-#define MT_CONVERT(T, name)       \
-  case at::ScalarType::name:      \
-    static_cast<void>(value.to<T>()); \
-    break;
+#define MT_CONVERT(T, name) \
+  case at::ScalarType::name: static_cast<void>(value.to<T>()); break;
     MT_FOR_SCALAR_TYPES(MT_CONVERT)
 #undef MT_CONVERT
     default: break;
@@ -110,8 +119,8 @@ const at::Tensor& resize_(const at::Tensor& self, at::IntArrayRef size, std::opt
   auto* impl = self.unsafeGetTensorImpl();
   if (self.sizes() != size) {
     impl->set_sizes_contiguous(size);
-    const size_t bytes = at::detail::computeStorageNbytesContiguous(
-        size, self.dtype().itemsize(), static_cast<size_t>(self.storage_offset()));
+    const size_t bytes = at::detail::computeStorageNbytesContiguous(size, self.dtype().itemsize(),
+                                                                    static_cast<size_t>(self.storage_offset()));
     if (self.numel() > 0 && bytes > self.storage().nbytes()) at::native::resize_bytes_nocuda(self.storage(), bytes);
   }
   if (format) {
@@ -126,16 +135,17 @@ at::Scalar local_scalar_dense(const at::Tensor& self) {
   backend().copy_to_host(bytes, self.const_data_ptr(), self.itemsize(),
                          backend().current_stream(self.device().index()));
   switch (self.scalar_type()) {
-#define MT_READ(T, name)                    \
-  case at::ScalarType::name: {              \
-    T value;                                \
-    std::memcpy(&value, bytes, sizeof(T));  \
-    return at::Scalar(value);               \
+#define MT_READ(T, name)                   \
+  case at::ScalarType::name: {             \
+    T value;                               \
+    std::memcpy(&value, bytes, sizeof(T)); \
+    return at::Scalar(value);              \
   }
     MT_FOR_SCALAR_TYPES(MT_READ)
     MT_READ(c10::complex<c10::Half>, ComplexHalf)
 #undef MT_READ
-    default: TORCH_CHECK_NOT_IMPLEMENTED(false, "\"_local_scalar_dense\" not implemented for '", self.scalar_type(), "'");
+    default:
+      TORCH_CHECK_NOT_IMPLEMENTED(false, "\"_local_scalar_dense\" not implemented for '", self.scalar_type(), "'");
   }
 }
 

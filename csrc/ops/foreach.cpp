@@ -50,13 +50,21 @@ char* data_of(const Tensor& t) { return static_cast<char*>(const_cast<void*>(t.c
 // Runs `op` with outputs[i] = op(lists[0][i], lists[1][i], ...); one scalar for all, or one a tensor.
 void run(ForeachOp op, TensorList outputs, at::ArrayRef<TensorList> lists, Scalars scalars,
          const char* device_scalar = nullptr) {
+  const auto type = outputs[0].scalar_type();
+  // Native adds a scalar in the tensors' dtype; its other operators take theirs in float.
+  const bool rounds = op == ForeachOp::add_scalar;
+  const auto in_dtype = [&](double s) -> double {
+    if (rounds && type == at::kBFloat16) return BFloat16(static_cast<float>(s));
+    if (rounds && type == at::kHalf) return Half(static_cast<float>(s));
+    return s;
+  };
   std::vector<ForeachItem> items(outputs.size());
   for (size_t i = 0; i < items.size(); i++) {
     items[i] = {outputs[i].numel(), {data_of(outputs[i])}, 0};
     for (size_t k = 0; k < lists.size(); k++) items[i].data[k + 1] = data_of(lists[k][i]);
-    if (!scalars.empty()) items[i].s = scalars[scalars.size() == 1 ? 0 : i].toDouble();
+    if (!scalars.empty()) items[i].s = in_dtype(scalars[scalars.size() == 1 ? 0 : i].toDouble());
   }
-  foreach_kernel(op, items, to_dtype(outputs[0].scalar_type()), device_scalar);
+  foreach_kernel(op, items, to_dtype(type), device_scalar);
 }
 
 Tensors fresh_like(TensorList list) {
@@ -131,17 +139,22 @@ struct Binary {
   }
 };
 
+// Native's 16-bit a + alpha b rounds the product before the sum; the kernel, which does not, leaves that to at::add.
+bool rounds_product(ForeachOp op, TensorList a, const Scalar& s) {
+  return op == ForeachOp::add && !a.empty() && at::isReducedFloatingType(a[0].scalar_type()) && s.toDouble() != 1;
+}
+
 // a + alpha b and its relatives: lists a and b, one scalar.
 template <ForeachOp op, auto Slow, auto SlowInplace, bool negate = false>
 struct BinaryScaled {
   static Tensors functional(TensorList a, TensorList b, const Scalar& s) {
-    if (!eligible({a, b}, s, false)) return Slow(a, b, s);
+    if (!eligible({a, b}, s, false) || rounds_product(op, a, s)) return Slow(a, b, s);
     Tensors out = fresh_like(a);
     run(op, out, {a, b}, negate ? -s : s);
     return out;
   }
   static void inplace(TensorList a, TensorList b, const Scalar& s) {
-    if (!eligible({a, b}, s, false)) return SlowInplace(a, b, s);
+    if (!eligible({a, b}, s, false) || rounds_product(op, a, s)) return SlowInplace(a, b, s);
     run(op, a, {a, b}, negate ? -s : s);
   }
 };

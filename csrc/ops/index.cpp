@@ -17,7 +17,7 @@
 
 #include "bridge/iterator.h"
 #include "bridge/structured.h"
-#include "kernels/pointwise.h"
+#include "kernels/shape.h"
 #include "ops/index_common.h"
 
 namespace minitorch {
@@ -42,9 +42,10 @@ at::DimVector numbered(size_t count) {
 }
 
 struct Index : at::meta::structured_index_Tensor {
-  void impl(const meta_return_ty& pre, const at::Tensor&, at::IOptTensorListRef, const at::Tensor&) {
+  void impl(const meta_return_ty& pre, const at::Tensor&, at::IOptTensorListRef, const at::Tensor& out) {
     if (numel() == 0) return;
-    const IndexArgs args = from_iterator(*this, 0, 1, 2, pre.sizes, pre.strides);
+    IndexArgs args = from_iterator(*this, 0, 1, 2, pre.sizes, pre.strides);
+    args.check_first = !unseen(out);
     with_dimension_errors([&] { index_read_kernel(args); }, numbered(pre.sizes.size()));
   }
 };
@@ -150,7 +151,7 @@ void put_stub(TensorIterator& iter, const at::TensorBase& self, bool accumulate)
 void flip_stub(TensorIterator& iter, bool /*quantized*/) {
   PointwiseView view = view_of(iter);
   view.num_operands = 2;
-  copy_kernel(view);
+  flip_kernel(view);
 }
 
 void unfold_backward_stub(at::Tensor& grad_in, const at::Tensor& grad, int64_t dim, int64_t size, int64_t step) {

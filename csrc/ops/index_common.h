@@ -26,6 +26,9 @@ IndexArgs along_dim_vector(const at::Tensor& values, const at::Tensor& self, int
 IndexArgs from_iterator(const at::TensorIteratorBase& iter, int values, int self, int first_index,
                         at::IntArrayRef sizes, at::IntArrayRef strides_in_bytes);
 
+// True for a result that the operator itself has just made: nobody else will see what a failed call leaves in it.
+inline bool unseen(const at::TensorBase& result) { return result.use_count() <= 1; }
+
 // Runs f and hands an IndexOutOfRange that it throws to `fail`, which raises the operator's own error.
 template <class F, class Fail>
 void with_index_errors(const F& f, const Fail& fail) {

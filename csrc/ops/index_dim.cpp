@@ -62,7 +62,9 @@ void write_along(const Tensor& self, int64_t dim, const Tensor& index, const Ten
 
 void gather_stub(const Tensor& result, const Tensor& self, int64_t dim, const Tensor& index) {
   const Tensor longs = as_long(index);
-  with_gather_errors([&] { index_read_kernel(along_dim(result, self, dim, longs)); }, dim);
+  IndexArgs args = along_dim(result, self, dim, longs);
+  args.check_first = !unseen(result);
+  with_gather_errors([&] { index_read_kernel(args); }, dim);
 }
 
 void scatter_stub(const Tensor& self, int64_t dim, const Tensor& index, const Tensor& src) {
@@ -120,7 +122,9 @@ Tensor& index_select_out(const Tensor& self, int64_t dim, const Tensor& index, T
           const Tensor bounds = at::empty({self.size(dim)}, self.options());
           index_read_kernel(along_dim_vector(at::empty({count}, self.options()), bounds, 0, longs));
         } else {
-          index_read_kernel(along_dim_vector(result, self, dim, longs));
+          IndexArgs args = along_dim_vector(result, self, dim, longs);
+          args.check_first = !unseen(result);
+          index_read_kernel(args);
         }
       },
       [&](const IndexOutOfRange& e) {

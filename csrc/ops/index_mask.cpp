@@ -1,4 +1,5 @@
 // Operators on masks: masked_fill_, masked_select, masked_scatter_, nonzero and nonzero_static.
+#include <ATen/Dispatch_v2.h>
 #include <ATen/ExpandUtils.h>
 #include <ATen/MemoryOverlap.h>
 #include <ATen/native/IndexKernel.h>
@@ -25,8 +26,9 @@ void masked_fill_stub(at::TensorIterator& iter, const at::Scalar& value) {
   const auto mask_dtype = iter.tensor_base(1).dtype();
   TORCH_CHECK(mask_dtype == at::kBool, "masked_fill_ only supports boolean masks, but got mask with dtype ", mask_dtype);
   // Raises native's error for a value that the dtype cannot hold.
-  const at::Scalar converted = at::scalar_tensor(value, at::device(at::kCPU).dtype(iter.dtype(0))).item();
-  masked_fill_kernel(view_of(iter), to_scalar(converted));
+  AT_DISPATCH_V2(iter.dtype(0), "masked_fill", AT_WRAP([&] { (void)value.to<scalar_t>(); }), AT_EXPAND(AT_ALL_TYPES_AND_COMPLEX),
+                 at::kBool, at::kHalf, at::kBFloat16, at::kComplexHalf, AT_EXPAND(AT_BAREBONES_UNSIGNED_TYPES));
+  masked_fill_kernel(view_of(iter), to_scalar(value));
 }
 
 Tensor& masked_select_out(const Tensor& self, const Tensor& mask, Tensor& result) {

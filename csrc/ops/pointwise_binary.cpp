@@ -26,8 +26,13 @@ void add_stub(at::TensorIteratorBase& iter, const at::Scalar& alpha) {
   run_pointwise(PointwiseOp::add, iter, alpha);
 }
 
-// PyTorch generates add's impl per device, so it has no stub to register.
+// PyTorch generates add's impl per device, so it has no stub to register. Its meta checks alpha against the dtype of the
+// output, which on the CPU is the common dtype even when out= has another.
 struct Add : at::meta::structured_add_Tensor {
+  void meta(const at::Tensor& self, const at::Tensor& other, const at::Scalar& alpha) {
+    build_borrowing_binary_op(maybe_get_output(), self, other);
+    at::native::alpha_check(common_dtype(), alpha);
+  }
   void impl(const at::Tensor&, const at::Tensor&, const at::Scalar& alpha, const at::Tensor&) {
     add_stub(*this, alpha);
   }
@@ -44,6 +49,11 @@ void pow_scalar_stub(at::TensorIteratorBase& iter, const at::Scalar& exponent) {
     if (e == -1.0) return run_pointwise(PointwiseOp::reciprocal, iter);
     if (e == -2.0 && !at::isComplexType(iter.common_dtype())) return run_pointwise(PointwiseOp::inverse_square, iter);
   }
+  // As a tensor's dtype would have it.
+  if (iter.common_dtype() == at::kHalf)
+    return run_pointwise(PointwiseOp::pow_scalar, iter, static_cast<double>(exponent.toHalf()));
+  if (iter.common_dtype() == at::kBFloat16)
+    return run_pointwise(PointwiseOp::pow_scalar, iter, static_cast<double>(exponent.toBFloat16()));
   run_pointwise(PointwiseOp::pow_scalar, iter, exponent);
 }
 

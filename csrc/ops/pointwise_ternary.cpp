@@ -9,7 +9,23 @@
 namespace minitorch {
 namespace {
 
-void where_stub(at::TensorIterator& iter) { run_in_output_dtype(PointwiseOp::where, iter); }
+// Selection only moves bits, so it runs on the unsigned type of the element's size.
+void where_stub(at::TensorIterator& iter) {
+  if (iter.numel() == 0) return;
+  PointwiseView v = view_of(iter);
+  v.compute = v.dtype[0];
+  if (v.dtype[2] == v.dtype[0] && v.dtype[3] == v.dtype[0]) {
+    switch (size_of(v.compute)) {
+      case 1: v.compute = DType::U8; break;
+      case 2: v.compute = DType::U16; break;
+      case 4: v.compute = DType::U32; break;
+      case 8: v.compute = DType::U64; break;
+      default: v.compute = DType::C128;
+    }
+    v.dtype[0] = v.dtype[2] = v.dtype[3] = v.compute;
+  }
+  pointwise_kernel(PointwiseOp::where, v, {});
+}
 
 void clamp_min_stub(at::TensorIteratorBase& iter, at::Scalar low) { run_pointwise(PointwiseOp::clamp_min, iter, low); }
 void clamp_max_stub(at::TensorIteratorBase& iter, at::Scalar high) { run_pointwise(PointwiseOp::clamp_max, iter, high); }

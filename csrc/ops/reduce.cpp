@@ -25,6 +25,7 @@
 #include <ATen/ops/nansum_native.h>
 #include <ATen/ops/norm_native.h>
 #include <ATen/ops/prod_meta.h>
+#include <ATen/ops/renorm_meta.h>
 #include <ATen/ops/sum_meta.h>
 
 #include <limits>
@@ -78,6 +79,9 @@ struct Sum : at::meta::structured_sum_dim_IntList {
 struct Mean : at::meta::structured_mean_dim {
   void impl(const at::Tensor& self, at::OptionalIntArrayRef dim, bool keepdim, std::optional<at::ScalarType>,
             const at::Tensor& out) {
+    TORCH_CHECK(!at::isIntegralType(out.scalar_type(), /*includeBool=*/true), "result type ",
+                c10::get_default_dtype_as_scalartype(), " can't be cast to the desired output type ",
+                out.scalar_type());
     if (self.numel() == 0) {
       out.fill_(std::numeric_limits<double>::quiet_NaN());
     } else {
@@ -106,15 +110,21 @@ at::Tensor prod_all(const at::Tensor& self, std::optional<at::ScalarType> dtype)
   return out;
 }
 
+void check_nansum(const at::Tensor& self, at::ScalarType dtype) {
+  TORCH_CHECK(!self.is_complex(), "nansum on CPU does not support complex inputs");
+  TORCH_CHECK_NOT_IMPLEMENTED(!self.is_floating_point() || at::isFloatingType(dtype),
+                              "\"nansum_cpu\" not implemented for '", dtype, "'");
+}
+
 at::Tensor& nansum_out(const at::Tensor& self, at::OptionalIntArrayRef dim, bool keepdim,
                        std::optional<at::ScalarType> dtype, at::Tensor& out) {
-  TORCH_CHECK(!self.is_complex(), "nansum on CPU does not support complex inputs");
+  check_nansum(self, dtype.value_or(out.scalar_type()));
   return at::native::nansum_out(self, dim, keepdim, dtype, out);
 }
 
 at::Tensor nansum(const at::Tensor& self, at::OptionalIntArrayRef dim, bool keepdim,
                   std::optional<at::ScalarType> dtype) {
-  TORCH_CHECK(!self.is_complex(), "nansum on CPU does not support complex inputs");
+  check_nansum(self, dtype.value_or(self.scalar_type()));
   return at::native::nansum(self, dim, keepdim, dtype);
 }
 
@@ -152,8 +162,7 @@ template <class Meta, ReduceOp op>
 struct ExtremumDim : Meta {
   void impl(const typename Meta::meta_return_ty& pre, const at::Tensor& self, int64_t, bool keepdim,
             const at::Tensor& values, const at::Tensor& indices) {
-    if (self.numel() > 0)
-      reduce(op, self, at::IntArrayRef(pre.dim), keepdim, self.scalar_type(), {}, values, indices);
+    if (self.numel() > 0) reduce(op, self, at::IntArrayRef(pre.dim), keepdim, self.scalar_type(), {}, values, indices);
   }
 };
 
@@ -188,11 +197,28 @@ struct VectorNorm : at::meta::structured_linalg_vector_norm {
     ReduceParams params;
     params.p = ord.toDouble();
     // The gradient of the extremal norms finds the element with self.abs() == norm, so the norm is taken of self.abs().
-    const bool extremal = params.p == std::numeric_limits<double>::infinity() ||
-                          params.p == -std::numeric_limits<double>::infinity();
+    const bool extremal =
+        params.p == std::numeric_limits<double>::infinity() || params.p == -std::numeric_limits<double>::infinity();
     const at::Tensor source = extremal && self.is_complex() ? self.abs() : self;
-    const at::ScalarType type = source.is_complex() || !dtype ? dtype.value_or(source.scalar_type()) : out.scalar_type();
+    const at::ScalarType type =
+        source.is_complex() || !dtype ? dtype.value_or(source.scalar_type()) : out.scalar_type();
     reduce(ReduceOp::norm, source, dim, keepdim, type, params, out);
+  }
+};
+
+// Scales each slice along `dim` whose p-norm exceeds maxnorm down to it. The norm of 16-bit floats is taken in float.
+struct Renorm : at::meta::structured_renorm {
+  void impl(const at::Tensor& self, const at::Scalar& p, int64_t dim, const at::Scalar& maxnorm,
+            const at::Tensor& out) {
+    const int64_t kept = at::maybe_wrap_dim(dim, self.dim());
+    std::vector<int64_t> dims;
+    for (int64_t d = 0; d < self.dim(); d++)
+      if (d != kept) dims.push_back(d);
+    const bool half = at::isReducedFloatingType(self.scalar_type());
+    const at::Tensor norm = at::linalg_vector_norm(self, p.toDouble(), dims, /*keepdim=*/true,
+                                                   half ? std::optional<at::ScalarType>(at::kFloat) : std::nullopt);
+    const at::Tensor factor = at::where(norm > maxnorm, maxnorm / (norm + 1e-7), at::ones_like(norm));
+    at::mul_outf(self, factor.to(self.scalar_type()), const_cast<at::Tensor&>(out));
   }
 };
 
@@ -263,6 +289,7 @@ TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
   structured<VectorNorm>(m, "linalg_vector_norm", nullptr, "linalg_vector_norm.out");
   structured<at::native::structured_norm_out>(m, "norm.ScalarOpt_dim", nullptr, "norm.out");
   structured<at::native::structured_norm_dtype_out>(m, "norm.ScalarOpt_dim_dtype", nullptr, "norm.dtype_out");
+  structured<Renorm>(m, "renorm", "renorm_", "renorm.out");
   m.impl("count_nonzero.dim_IntList", TORCH_FN(count_nonzero));
   m.impl("equal", TORCH_FN(equal));
   m.impl("trace", TORCH_FN(trace));

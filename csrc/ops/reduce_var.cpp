@@ -36,7 +36,8 @@ void var_into(const char* name, ReduceOp op, const at::Tensor& self, at::Optiona
               " can't be cast to the desired output type ", out.scalar_type());
   const int64_t count = out.numel() == 0 ? 0 : self.numel() / out.numel();
   if (static_cast<double>(count) - params.correction <= 0)
-    TORCH_WARN(name, "(): degrees of freedom is <= 0. Correction should be strictly less than the reduction factor "
+    TORCH_WARN(name,
+               "(): degrees of freedom is <= 0. Correction should be strictly less than the reduction factor "
                "(input numel divided by output numel).");
   if (self.numel() == 0) {
     out.fill_(std::numeric_limits<double>::quiet_NaN());

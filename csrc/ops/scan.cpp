@@ -1,6 +1,7 @@
 // cumsum, cumprod, logcumsumexp, cummax and cummin: PyTorch's checks, our kernels.
 #include <ATen/WrapDimUtils.h>
 #include <ATen/native/ReduceOps.h>
+#include <ATen/native/Resize.h>
 #include <ATen/ops/_logcumsumexp_native.h>
 #include <ATen/ops/cumprod_native.h>
 #include <ATen/ops/cumsum_native.h>
@@ -19,6 +20,7 @@ void scan_stub(const at::Tensor& result, const at::Tensor& self, int64_t dim) {
 // PyTorch's own logcumsumexp is bound to the CPU dispatch key, but not to the CPU.
 at::Tensor& logcumsumexp_out(const at::Tensor& self, int64_t dim, at::Tensor& out) {
   check_same_device({&self, &out});
+  at::native::resize_output(out, self.sizes());
   return at::native::_logcumsumexp_out_cpu(self, at::maybe_wrap_dim(dim, self.dim()), out);
 }
 at::Tensor logcumsumexp(const at::Tensor& self, int64_t dim) {

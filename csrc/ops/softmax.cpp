@@ -45,7 +45,8 @@ struct Forward : Meta {
 
 template <class Meta, SoftmaxOp op>
 struct Backward : Meta {
-  void impl(const at::Tensor& grad, const at::Tensor& output, int64_t dim, at::ScalarType, const at::Tensor& grad_input) {
+  void impl(const at::Tensor& grad, const at::Tensor& output, int64_t dim, at::ScalarType,
+            const at::Tensor& grad_input) {
     backward(op, grad, output, dim, grad_input);
   }
 };
@@ -120,7 +121,7 @@ at::Tensor masked_softmax_backward(const at::Tensor& grad, const at::Tensor& out
 TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
   structured<Forward<at::meta::structured__softmax, SoftmaxOp::softmax>>(m, "_softmax", nullptr, "_softmax.out");
   structured<Forward<at::meta::structured__log_softmax, SoftmaxOp::log_softmax>>(m, "_log_softmax", nullptr,
-                                                                                "_log_softmax.out");
+                                                                                 "_log_softmax.out");
   structured<Backward<at::meta::structured__softmax_backward_data, SoftmaxOp::softmax>>(
       m, "_softmax_backward_data", nullptr, "_softmax_backward_data.out");
   structured<Backward<at::meta::structured__log_softmax_backward_data, SoftmaxOp::log_softmax>>(

@@ -1,4 +1,5 @@
-// sort, topk, kthvalue, median, mode: PyTorch's checks, our kernels. argsort, msort and quantile are composites of these.
+// sort, topk, kthvalue, median, mode: PyTorch's checks, our kernels. argsort, msort and quantile are composites of
+// these.
 #include <ATen/MemoryOverlap.h>
 #include <ATen/TensorUtils.h>
 #include <ATen/WrapDimUtils.h>
@@ -20,8 +21,8 @@ struct Sort : at::meta::structured_sort_stable {
             const at::Tensor& indices) {
     if (self.numel() == 0) return;
     TORCH_CHECK(!self.is_complex(), " Sort does not support complex dtypes on CPU");
-    sort_kernel(view_of(values), view_of(indices), view_of(self),
-                static_cast<int>(at::maybe_wrap_dim(dim, self.dim())), descending);
+    sort_kernel(view_of(values), view_of(indices), view_of(self), static_cast<int>(at::maybe_wrap_dim(dim, self.dim())),
+                descending);
   }
 };
 
@@ -48,8 +49,8 @@ std::tuple<at::Tensor&, at::Tensor&> kthvalue_out(const at::Tensor& self, int64_
   check_same_device({&self, &values, &indices});
   const int64_t d = at::maybe_wrap_dim(dim, self.dim(), /*wrap_scalar=*/true);
   at::native::zero_numel_check_dims(self, d, "kthvalue()");
-  TORCH_CHECK(k > 0 && k <= (self.dim() > 0 ? self.size(d) : 1), "kthvalue(): selected number k out of range for dimension ",
-              d);
+  TORCH_CHECK(k > 0 && k <= (self.dim() > 0 ? self.size(d) : 1),
+              "kthvalue(): selected number k out of range for dimension ", d);
   at::assert_no_overlap(self, values);
   at::native::_reduction_with_indices_allocate_or_resize_output(values, indices, self, d, keepdim);
   select(SelectOp::kth, self, values, indices, d, /*keepdim=*/true, k);

@@ -70,7 +70,7 @@ Triple unique_slices(const at::Tensor& self, int64_t dim, bool return_inverse, b
   }
   const Runs runs = find_runs(slices, n, slices.size(1), order, order, return_inverse, return_counts);
   const at::Tensor picked = consecutive ? runs.first : order.index_select(0, runs.first);
-  return finish(self.index_select(dim, picked), runs, {n});
+  return finish(self.moveaxis(dim, 0).index_select(0, picked).moveaxis(0, dim), runs, {n});
 }
 
 Triple unique_dim(const at::Tensor& self, int64_t dim, bool, bool return_inverse, bool return_counts) {
@@ -88,8 +88,8 @@ Triple unique_consecutive(const at::Tensor& self, bool return_inverse, bool retu
 }
 
 at::Tensor& searchsorted_into(const at::Tensor& sorted_sequence, const at::Tensor& self, bool out_int32, bool right,
-                             std::optional<std::string_view> side, const std::optional<at::Tensor>& sorter_opt,
-                             at::Tensor& out) {
+                              std::optional<std::string_view> side, const std::optional<at::Tensor>& sorter_opt,
+                              at::Tensor& out) {
   const at::Tensor sorter = sorter_opt.value_or(at::Tensor());
   at::native::searchsorted_pre_check(sorted_sequence, self, out, out_int32, right, side, sorter);
   at::native::resize_output(out, self.sizes());
@@ -118,13 +118,13 @@ at::Tensor& searchsorted_into(const at::Tensor& sorted_sequence, const at::Tenso
 }
 
 at::Tensor search(const at::Tensor& sorted_sequence, const at::Tensor& self, bool out_int32, bool right,
-                        std::optional<std::string_view> side, const std::optional<at::Tensor>& sorter) {
+                  std::optional<std::string_view> side, const std::optional<at::Tensor>& sorter) {
   at::Tensor out = empty({0}, out_int32 ? at::kInt : at::kLong);
   return searchsorted_into(sorted_sequence, self, out_int32, right, side, sorter, out);
 }
-at::Tensor& searchsorted_scalar_into(const at::Tensor& sorted_sequence, const at::Scalar& self, bool out_int32, bool right,
-                                    std::optional<std::string_view> side, const std::optional<at::Tensor>& sorter,
-                                    at::Tensor& out) {
+at::Tensor& searchsorted_scalar_into(const at::Tensor& sorted_sequence, const at::Scalar& self, bool out_int32,
+                                     bool right, std::optional<std::string_view> side,
+                                     const std::optional<at::Tensor>& sorter, at::Tensor& out) {
   const at::Tensor value = at::native::searchsorted_scalar_tensor(self, sorted_sequence.device());
   return searchsorted_into(sorted_sequence, value, out_int32, right, side, sorter, out);
 }
@@ -138,7 +138,7 @@ void check_boundaries(const at::Tensor& boundaries) {
   TORCH_CHECK(boundaries.dim() == 1, "boundaries tensor must be 1 dimension, but got dim(", boundaries.dim(), ")");
 }
 at::Tensor& bucketize_into(const at::Tensor& self, const at::Tensor& boundaries, bool out_int32, bool right,
-                          at::Tensor& out) {
+                           at::Tensor& out) {
   check_boundaries(boundaries);
   return searchsorted_into(boundaries, self, out_int32, right, std::nullopt, std::nullopt, out);
 }
@@ -165,8 +165,7 @@ at::Tensor bincount(const at::Tensor& self, const std::optional<at::Tensor>& wei
   TORCH_CHECK(minlength >= 0, "minlength should be >= 0");
   TORCH_CHECK_NOT_IMPLEMENTED(at::isIntegralType(self.scalar_type(), /*includeBool=*/false),
                               "\"bincount_cpu\" not implemented for '", self.scalar_type(), "'");
-  TORCH_CHECK(self.dim() == 1,
-              "bincount only supports 1-d non-negative integral inputs.");
+  TORCH_CHECK(self.dim() == 1, "bincount only supports 1-d non-negative integral inputs.");
   const bool weighted = weights.has_value() && weights->defined();
   if (self.numel() == 0) return at::zeros({minlength}, self.options().dtype(at::kLong));
   const auto [low, high] = at::aminmax(self);

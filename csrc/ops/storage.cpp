@@ -1,10 +1,10 @@
 // Operators on a tensor's storage rather than its elements.
 //
 // set_data: `param.data = moved`, which Module.to is built on, between our device and other dense tensors.
-// PyTorch lets set_data change a tensor's device in place among the devices on its own list of dense backends; a private
-// backend is not on it. Without this, module.to("minitorch") would replace every parameter, which unties shared weights
-// and leaves an optimizer that was made before with the old ones. Nothing in set_data depends on the list: it copies the
-// fields of one plain TensorImpl into another and drops a gradient accumulator made for the old device.
+// PyTorch lets set_data change a tensor's device in place among the devices on its own list of dense backends; a
+// private backend is not on it. Without this, module.to("minitorch") would replace every parameter, which unties shared
+// weights and leaves an optimizer that was made before with the old ones. Nothing in set_data depends on the list: it
+// copies the fields of one plain TensorImpl into another and drops a gradient accumulator made for the old device.
 #include <ATen/ATen.h>
 #include <torch/library.h>
 

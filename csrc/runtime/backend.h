@@ -63,8 +63,8 @@ class Backend {
   virtual void synchronize_stream(Stream stream) = 0;
   virtual void synchronize_device(int device) = 0;
 
-  // Events. An event that was never recorded counts as complete. elapsed_ms throws std::runtime_error unless both events
-  // were recorded with timing.
+  // Events. An event that was never recorded counts as complete. elapsed_ms throws std::runtime_error unless both
+  // events were recorded with timing.
   virtual Event* create_event(int device, bool timing) = 0;
   virtual void destroy_event(Event* event) noexcept = 0;
   virtual void record_event(Event* event, Stream stream) = 0;
@@ -84,7 +84,7 @@ class Backend {
   virtual void host_free(void* ptr, size_t bytes) noexcept = 0;
 
   virtual void fill_bytes(void* ptr, unsigned char value, size_t bytes, Stream stream) = 0;
-  virtual void copy_bytes(void* to, const void* from, size_t bytes, Stream stream) = 0;  // within the device
+  virtual void copy_bytes(void* to, const void* from, size_t bytes, Stream stream) = 0;            // within the device
   virtual void copy_to_host(void* host, const void* device_ptr, size_t bytes, Stream stream) = 0;  // blocks
 };
 

@@ -21,7 +21,7 @@ struct Pool {
 
 namespace {
 
-constexpr size_t kMostQuickBytes = size_t{8} << 20;  // waiting in quick lists before they are merged
+constexpr size_t kMostQuickBytes = size_t{8} << 20;                // waiting in quick lists before they are merged
 constexpr size_t kSmallestRemainder[2] = {kBlockAlignment, 4096};  // worth its own block, in the small and large pool
 constexpr size_t kSmallestGrowth[2] = {size_t{2} << 20, size_t{16} << 20};
 constexpr size_t kLargestGrowth = size_t{32} << 20;
@@ -129,8 +129,7 @@ void CachingAllocator::deallocate(Block* block) noexcept {
     pending_blocks_.increase(pool.large, 1);
     pending_bytes_.increase(pool.large, static_cast<int64_t>(block->size));
     for (const int i : {int{PoolStat::kAll}, PoolStat::kSmall + pool.large}) {
-      active_peak_[i] =
-          std::max(active_peak_[i], stats_.allocation.stat[i].current + pending_blocks_.stat[i].current);
+      active_peak_[i] = std::max(active_peak_[i], stats_.allocation.stat[i].current + pending_blocks_.stat[i].current);
       active_bytes_peak_[i] =
           std::max(active_bytes_peak_[i], stats_.allocated_bytes.stat[i].current + pending_bytes_.stat[i].current);
     }
@@ -275,7 +274,8 @@ void CachingAllocator::flush_quick_lists() {
 bool CachingAllocator::grow(Pool& pool, size_t size) {
   const size_t reserved = static_cast<size_t>(stats_.reserved_bytes.stat[PoolStat::kAll].current);
   const size_t exact = round_up(size, kSegmentAlignment);
-  const size_t growth = std::clamp(round_up(reserved / 8, kSegmentAlignment), kSmallestGrowth[pool.large], kLargestGrowth);
+  const size_t growth =
+      std::clamp(round_up(reserved / 8, kSegmentAlignment), kSmallestGrowth[pool.large], kLargestGrowth);
   for (const size_t bytes : {std::max(exact, growth), exact, round_up(size, size_t{64} << 10)}) {
     if (reserved + bytes > limit_) continue;
     void* const base = system_allocate(bytes);
@@ -349,7 +349,8 @@ void CachingAllocator::bound_resident() {
         return true;
       }
       const uintptr_t begin = round_up(reinterpret_cast<uintptr_t>(block->base), kSegmentAlignment);
-      const uintptr_t end = (reinterpret_cast<uintptr_t>(block->base) + block->size) / kSegmentAlignment * kSegmentAlignment;
+      const uintptr_t end =
+          (reinterpret_cast<uintptr_t>(block->base) + block->size) / kSegmentAlignment * kSegmentAlignment;
       possible = backend_.system_decommit(device_, reinterpret_cast<void*>(begin), end - begin);
       if (!possible) return false;
       const size_t edges = std::min(block->size - (end - begin), block->resident);
@@ -416,9 +417,11 @@ void CachingAllocator::throw_out_of_memory(size_t bytes) {
   const MemoryInfo info = backend_.memory_info(device_);
   std::string text = "minitorch out of memory. Tried to allocate " + format_bytes(bytes) + ". ";
   text += options_.kind == Kind::device ? "Device minitorch:" + std::to_string(device_) : "The host";
-  text += " has a total capacity of " + format_bytes(info.total) + " of which " + format_bytes(info.free) + " is free. ";
+  text +=
+      " has a total capacity of " + format_bytes(info.total) + " of which " + format_bytes(info.free) + " is free. ";
   if (limit_ != SIZE_MAX) {
-    text += "This process may take " + format_bytes(limit_) + " (MINITORCH_MEMORY_LIMIT or set_per_process_memory_fraction). ";
+    text += "This process may take " + format_bytes(limit_) +
+            " (MINITORCH_MEMORY_LIMIT or set_per_process_memory_fraction). ";
   }
   text += "It holds " + format_bytes(held) + " in tensors and " + format_bytes(reserved - std::min(held, reserved)) +
           " in blocks that are free but could not be used or given back.";

@@ -109,10 +109,10 @@ class CachingAllocator {
   Block* spare_nodes_ = nullptr;
   std::vector<std::unique_ptr<Block[]>> node_chunks_;
 
-  size_t quick_bytes_ = 0;       // waiting in quick lists
-  size_t resident_ = 0;          // upper bound of bytes with physical pages
-  size_t most_held_ = 0;         // peak of allocated bytes, never reset
-  size_t resident_floor_ = 0;    // giving pages back is not tried again below this
+  size_t quick_bytes_ = 0;     // waiting in quick lists
+  size_t resident_ = 0;        // upper bound of bytes with physical pages
+  size_t most_held_ = 0;       // peak of allocated bytes, never reset
+  size_t resident_floor_ = 0;  // giving pages back is not tried again below this
   MemoryStats stats_;
   // Active memory is what is held plus what waits for events; only the latter is counted on its own.
   PoolStat pending_blocks_, pending_bytes_;

@@ -71,8 +71,7 @@ CachingAllocator& pinned_allocator() { return *allocators().pinned; }
 MemoryInfo device_memory_info(int device) {
   CachingAllocator& allocator = caching_allocator(device);
   MemoryInfo info = backend().memory_info(device);
-  const size_t reserved =
-      static_cast<size_t>(allocator.stats().reserved_bytes.stat[PoolStat::kAll].current);
+  const size_t reserved = static_cast<size_t>(allocator.stats().reserved_bytes.stat[PoolStat::kAll].current);
   const size_t limit = std::min(allocator.limit(), info.total);
   info.free = std::min(info.free, limit - std::min(limit, reserved));
   return info;

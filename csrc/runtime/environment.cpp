@@ -16,7 +16,8 @@ namespace {
 }
 
 template <class T>
-T choose(const char* name, const std::string& value, T absent, std::initializer_list<std::pair<const char*, T>> choices) {
+T choose(const char* name, const std::string& value, T absent,
+         std::initializer_list<std::pair<const char*, T>> choices) {
   if (value.empty()) return absent;
   std::string allowed;
   for (const auto& [text, choice] : choices) {
@@ -59,8 +60,9 @@ Environment parse_environment(const char* (*get)(const char*)) {
                      {{"cpu", BackendChoice::cpu}, {"cuda", BackendChoice::cuda}});
   e.isa = choose<const char*>("MINITORCH_ISA", read("MINITORCH_ISA"), "",
                               {{"baseline", "baseline"}, {"avx2", "avx2"}, {"avx512", "avx512"}});
-  e.fallback = choose("MINITORCH_FALLBACK", read("MINITORCH_FALLBACK"), FallbackPolicy::warn,
-                      {{"error", FallbackPolicy::error}, {"warn", FallbackPolicy::warn}, {"allow", FallbackPolicy::allow}});
+  e.fallback =
+      choose("MINITORCH_FALLBACK", read("MINITORCH_FALLBACK"), FallbackPolicy::warn,
+             {{"error", FallbackPolicy::error}, {"warn", FallbackPolicy::warn}, {"allow", FallbackPolicy::allow}});
   e.poison = choose("MINITORCH_POISON", read("MINITORCH_POISON"), false, {{"0", false}, {"1", true}});
   e.launch_blocking =
       choose("MINITORCH_LAUNCH_BLOCKING", read("MINITORCH_LAUNCH_BLOCKING"), false, {{"0", false}, {"1", true}});
@@ -70,7 +72,8 @@ Environment parse_environment(const char* (*get)(const char*)) {
 }
 
 const Environment& environment() {
-  static const Environment parsed = parse_environment([](const char* name) -> const char* { return std::getenv(name); });
+  static const Environment parsed =
+      parse_environment([](const char* name) -> const char* { return std::getenv(name); });
   return parsed;
 }
 

@@ -16,9 +16,9 @@
 namespace minitorch {
 
 inline constexpr size_t kBlockAlignment = 64;
-inline constexpr size_t kSmallLimit = size_t{1} << 20;       // requests up to here go to the small pool, as PyTorch's do
-inline constexpr size_t kQuickLimit = size_t{32} << 10;      // requests up to here have a list of their exact size
-inline constexpr size_t kSegmentAlignment = size_t{2} << 20; // a huge page
+inline constexpr size_t kSmallLimit = size_t{1} << 20;   // requests up to here go to the small pool, as PyTorch's do
+inline constexpr size_t kQuickLimit = size_t{32} << 10;  // requests up to here have a list of their exact size
+inline constexpr size_t kSegmentAlignment = size_t{2} << 20;  // a huge page
 
 // Rounds a request (above 0) to a block size: multiples of 64 bytes up to 1 KiB, then eight sizes a doubling up to
 // 32 KiB, then multiples of 512 bytes, above 1 MiB of 4 KiB. At most 1/9 is wasted above 512 bytes.
@@ -60,7 +60,7 @@ struct Block {
   size_t resident = 0;   // at most: bytes of it that have physical pages
   Pool* pool = nullptr;
   Segment* segment = nullptr;
-  Block *before = nullptr, *after = nullptr;  // neighbours in the segment
+  Block *before = nullptr, *after = nullptr;   // neighbours in the segment
   Block *next = nullptr, *previous = nullptr;  // in a list of free blocks
   std::vector<Stream>* uses = nullptr;         // streams other than the pool's that use it (record_stream)
   const char* maker = "";                      // who allocated it; only with guards

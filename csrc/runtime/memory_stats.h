@@ -38,12 +38,12 @@ struct PoolStat {
 };
 
 struct MemoryStats {
-  PoolStat allocation, allocated_bytes;          // blocks that client code holds
-  PoolStat requested_bytes;                      // what it asked for, before rounding
-  PoolStat active, active_bytes;                 // held, or freed while a stream still uses them
-  PoolStat segment, reserved_bytes;              // taken from the system
-  PoolStat inactive_split, inactive_split_bytes; // free, but in a segment that is partly held
-  int64_t num_alloc_retries = 0;  // the system had none, so the cache was given back
+  PoolStat allocation, allocated_bytes;           // blocks that client code holds
+  PoolStat requested_bytes;                       // what it asked for, before rounding
+  PoolStat active, active_bytes;                  // held, or freed while a stream still uses them
+  PoolStat segment, reserved_bytes;               // taken from the system
+  PoolStat inactive_split, inactive_split_bytes;  // free, but in a segment that is partly held
+  int64_t num_alloc_retries = 0;                  // the system had none, so the cache was given back
   int64_t num_ooms = 0;
   int64_t num_sync_all_streams = 0;
   int64_t num_device_alloc = 0, num_device_free = 0;

@@ -90,3 +90,26 @@ def to_double(value: Any) -> Any:
     if isinstance(value, torch.dtype) and value.is_floating_point:
         return torch.float64
     return value
+
+
+def cloned(value: Any) -> Any:
+    """A copy that shares no memory with the original, with the same strides and aliasing."""
+    memo: dict[int, torch.UntypedStorage] = {}
+
+    def clone(v: Any) -> Any:
+        if isinstance(v, torch.Tensor):
+            if v.layout != torch.strided or v.is_conj() or v.is_neg():
+                return v.detach().clone().requires_grad_(v.requires_grad)
+            storage = v.untyped_storage()
+            if storage._cdata not in memo:
+                memo[storage._cdata] = storage.clone()
+            copy = torch.empty(0, dtype=v.dtype).set_(memo[storage._cdata], v.storage_offset(), v.shape, v.stride())
+            return copy.requires_grad_(v.requires_grad)
+        if isinstance(v, (list, tuple)):
+            items = [clone(item) for item in v]
+            return type(v)(*items) if hasattr(v, "_fields") else type(v)(items)
+        if isinstance(v, dict):
+            return {key: clone(item) for key, item in v.items()}
+        return v
+
+    return clone(value)

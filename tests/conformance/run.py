@@ -13,6 +13,7 @@ import multiprocessing
 import multiprocessing.connection
 import os
 import re
+import signal
 import sys
 import time
 
@@ -210,7 +211,11 @@ def main() -> int:
                 f"\r\033[K{len(rows)}/{len(tasks) * len(tasks[0][2])} {op} {dtype} {variant}", end="", file=sys.stderr
             )
 
-    Pool(min(args.jobs, len(tasks)), args.samples, args.timeout).run(tasks, report)
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    try:
+        Pool(min(args.jobs, len(tasks)), args.samples, args.timeout).run(tasks, report)
+    except KeyboardInterrupt:
+        print("interrupted: what follows is what was done", file=sys.stderr)
     if sys.stderr.isatty():
         print("\r\033[K", end="", file=sys.stderr)
     print_table(rows, args.verbose)

@@ -22,7 +22,7 @@ const char* get(const char* name) {
 }
 
 TEST(Environment, ReadsWhatIsAllowed) {
-  variables = {{"MINITORCH_BACKEND", "cpu"},       {"MINITORCH_ISA", "avx2"},  {"MINITORCH_FALLBACK", "error"},
+  variables = {{"MINITORCH_BACKEND", "cpu"},       {"MINITORCH_ISA", "avx2"}, {"MINITORCH_FALLBACK", "error"},
                {"MINITORCH_MEMORY_LIMIT", "512M"}, {"MINITORCH_POISON", "1"}, {"MINITORCH_SOMETHING_ELSE", "x"}};
   const Environment e = parse_environment(get);
   EXPECT_EQ(e.backend, BackendChoice::cpu);
@@ -41,8 +41,12 @@ TEST(Environment, EmptyMeansNotSet) {
 }
 
 TEST(Environment, ReadsSizesWithUnits) {
-  const std::map<std::string, size_t> cases = {{"1", 1},      {"1000B", 1000},          {"2K", 2048},
-                                               {"1T", size_t{1} << 40}, {"1.5GiB", size_t{3} << 29}, {"3GB", size_t{3} << 30}};
+  const std::map<std::string, size_t> cases = {{"1", 1},
+                                               {"1000B", 1000},
+                                               {"2K", 2048},
+                                               {"1T", size_t{1} << 40},
+                                               {"1.5GiB", size_t{3} << 29},
+                                               {"3GB", size_t{3} << 30}};
   for (const auto& [text, bytes] : cases) {
     variables = {{"MINITORCH_MEMORY_LIMIT", text}};
     EXPECT_EQ(parse_environment(get).memory_limit, bytes) << text;
@@ -53,17 +57,13 @@ TEST(Environment, RefusesNonsenseAndSaysWhatIsAllowed) {
   struct Case {
     const char *name, *value, *allowed;
   };
-  for (const Case& c : {Case{"MINITORCH_BACKEND", "tpu", "cpu, cuda"},
-                        Case{"MINITORCH_ISA", "sse9", "baseline, avx2, avx512"},
-                        Case{"MINITORCH_FALLBACK", "maybe", "error, warn, allow"},
-                        Case{"MINITORCH_POISON", "yes", "0, 1"},
-                        Case{"MINITORCH_MEMORY_LIMIT", "lots", "bytes"},
-                        Case{"MINITORCH_MEMORY_LIMIT", "-5M", "positive"},
-                        Case{"MINITORCH_MEMORY_LIMIT", "0", "positive"},
-                        Case{"MINITORCH_MEMORY_LIMIT", "5 M", "512M"},
-                        Case{"MINITORCH_MEMORY_LIMIT", "5Mx", "512M"},
-                        Case{"MINITORCH_MEMORY_LIMIT", "nan", "512M"},
-                        Case{"MINITORCH_MEMORY_LIMIT", "1e300", "512M"}}) {
+  for (const Case& c :
+       {Case{"MINITORCH_BACKEND", "tpu", "cpu, cuda"}, Case{"MINITORCH_ISA", "sse9", "baseline, avx2, avx512"},
+        Case{"MINITORCH_FALLBACK", "maybe", "error, warn, allow"}, Case{"MINITORCH_POISON", "yes", "0, 1"},
+        Case{"MINITORCH_MEMORY_LIMIT", "lots", "bytes"}, Case{"MINITORCH_MEMORY_LIMIT", "-5M", "positive"},
+        Case{"MINITORCH_MEMORY_LIMIT", "0", "positive"}, Case{"MINITORCH_MEMORY_LIMIT", "5 M", "512M"},
+        Case{"MINITORCH_MEMORY_LIMIT", "5Mx", "512M"}, Case{"MINITORCH_MEMORY_LIMIT", "nan", "512M"},
+        Case{"MINITORCH_MEMORY_LIMIT", "1e300", "512M"}}) {
     variables = {{c.name, c.value}};
     try {
       parse_environment(get);
@@ -120,8 +120,9 @@ TEST(CpuBackend, RefusesAnotherDevice) {
     b.set_device(7);
     FAIL();
   } catch (const InvalidDevice& e) {
-    EXPECT_STREQ(e.what(),
-                 "minitorch error: invalid device ordinal: minitorch:7 was asked for, but 1 device is present (minitorch:0)");
+    EXPECT_STREQ(
+        e.what(),
+        "minitorch error: invalid device ordinal: minitorch:7 was asked for, but 1 device is present (minitorch:0)");
   }
   EXPECT_THROW(synchronize(1), InvalidDevice);
   EXPECT_THROW(b.exchange_stream({3, 0}), InvalidDevice);

@@ -58,7 +58,8 @@ class FakeBackend final : public Backend {
   void* system_allocate(int, size_t bytes) noexcept override {
     if (taken + bytes > capacity) return nullptr;
     taken += bytes;
-    return std::aligned_alloc(kSegmentAlignment, (bytes + kSegmentAlignment - 1) / kSegmentAlignment * kSegmentAlignment);
+    return std::aligned_alloc(kSegmentAlignment,
+                              (bytes + kSegmentAlignment - 1) / kSegmentAlignment * kSegmentAlignment);
   }
   void system_free(int, void* p, size_t bytes) noexcept override {
     taken -= bytes;

@@ -1,4 +1,4 @@
-"""torch.minitorch's devices and torch.accelerator's view of them; what Python gains on tensors, modules and storages."""
+"""torch.minitorch's devices, torch.accelerator's view of them, and what tensors, modules and storages gain."""
 
 import subprocess
 import sys
@@ -96,7 +96,7 @@ def test_an_unknown_index_is_an_error_that_names_the_count(use):
 def test_another_devices_name_is_refused(device):
     with pytest.raises(ValueError, match="Expected a minitorch device, but got"):
         mt.synchronize(device)
-    with pytest.raises(TypeError, match="Expected a torch.device"):
+    with pytest.raises(TypeError, match=r"Expected a torch\.device"):
         mt.synchronize(1.5)
 
 

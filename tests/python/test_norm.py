@@ -278,6 +278,42 @@ def test_batch_norm_errors():
         torch.native_batch_norm(x.to(DEVICE), None, None, None, None, False, 0.1, 1e-5)
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16])
+@pytest.mark.parametrize("layout", ["contiguous", "channels_last"])
+def test_synchronised_batch_norm(dtype, layout):
+    """Two shares of unequal size give what batch norm gives for the whole batch."""
+    torch.manual_seed(0)
+    stat = torch.float64 if dtype == torch.float64 else torch.float32
+    x = arrange((torch.randn(5, 3, 4, 6) * 2 + 1).to(dtype), layout)
+    dy, w, b = torch.randn(5, 3, 4, 6).to(dtype), torch.randn(3).to(stat), torch.randn(3).to(stat)
+    whole = x.to(stat).requires_grad_()
+    weight, bias = w.clone().requires_grad_(), b.clone().requires_grad_()
+    running = torch.zeros(3, dtype=stat), torch.ones(3, dtype=stat)
+    expected = F.batch_norm(whole, *running, weight, bias, True, 0.3)
+    grads = torch.autograd.grad(expected, [whole, weight, bias], dy.to(stat))
+
+    shares = [slice(0, 2), slice(2, 5)]
+    xs, dys = [x[s].to(DEVICE) for s in shares], [dy[s].to(DEVICE) for s in shares]
+    w, b = w.to(DEVICE), b.to(DEVICE)
+    stats = [torch.batch_norm_stats(x, 1e-5) for x in xs]
+    means, invstds = (torch.stack([s[k] for s in stats]) for k in (0, 1))
+    counts = torch.tensor([x.numel() / 3 for x in xs], dtype=stat, device=DEVICE)
+    mean_buffer, var_buffer = torch.zeros(3, dtype=stat, device=DEVICE), torch.ones(3, dtype=stat, device=DEVICE)
+    mean, invstd = torch.batch_norm_gather_stats_with_counts(xs[0], means, invstds, mean_buffer, var_buffer, 0.3, 1e-5, counts)
+    ys = [torch.batch_norm_elemt(x, w, b, mean, invstd, 1e-5) for x in xs]
+    close(torch.cat([y.cpu() for y in ys]), expected.detach().to(dtype), dtype)
+    close(mean_buffer, running[0], torch.float32)
+    close(var_buffer, running[1], torch.float32)
+
+    sums = [torch.batch_norm_backward_reduce(d, x, mean, invstd, w, True, True, True) for d, x in zip(dys, xs)]
+    sum_dy, sum_dy_xmu, dw, db = (sum(s[k] for s in sums) for k in range(4))
+    loose = dict(rtol=1e-4, atol=1e-4)
+    close(dw, grads[1], torch.float32, **loose)
+    close(db, grads[2], torch.float32, **loose)
+    dxs = [torch.batch_norm_backward_elemt(d, x, mean, invstd, w, sum_dy, sum_dy_xmu, counts.int()) for d, x in zip(dys, xs)]
+    close(torch.cat([d.cpu() for d in dxs]), grads[0].to(dtype), dtype, atol=TOLERANCE[dtype]["atol"] * 4)
+
+
 # ---- group and instance norm -------------------------------------------------------------------------------------
 
 

@@ -1,5 +1,7 @@
 """Reductions against native CPU: values, dtypes, layouts, empty and 0-dim inputs, out=, errors."""
 
+# ruff: noqa: B023 (the lambdas run before the loop goes on)
+
 import math
 
 import pytest
@@ -22,7 +24,7 @@ def make(shape, dtype, seed=0):
 
 
 def layouts(dtype):
-    """Named views of CPU tensors; `.to` would make some of them dense, so each is rebuilt on the device by the same steps."""
+    """Named views, applied on each device: `.to` would make some of them dense."""
     return {
         "contiguous": lambda t: t,
         "transposed": lambda t: t.transpose(0, 2),
@@ -33,7 +35,11 @@ def layouts(dtype):
 
 
 def as_tuple(r):
-    return tuple(r) if isinstance(r, (tuple, torch.return_types.max)) or hasattr(r, "values") and not torch.is_tensor(r) else (r,)
+    return (
+        tuple(r)
+        if isinstance(r, (tuple, torch.return_types.max)) or (hasattr(r, "values") and not torch.is_tensor(r))
+        else (r,)
+    )
 
 
 def check(fn, *tensors, rtol=None, atol=None, view=lambda t: t, exact=False):
@@ -43,12 +49,15 @@ def check(fn, *tensors, rtol=None, atol=None, view=lambda t: t, exact=False):
         dtype = tensors[0].dtype
         expected = tuple(
             r.to(dtype).as_strided(e.shape, e.stride())
-            for e, r in zip(expected, as_tuple(fn(*(view(t).double() for t in tensors))))
+            for e, r in zip(expected, as_tuple(fn(*(view(t).double() for t in tensors))), strict=True)
         )
-        rtol, atol = torch.finfo(dtype).eps * 2, torch.finfo(torch.float32).eps * 3 * view(tensors[0]).abs().sum().item()
+        rtol, atol = (
+            torch.finfo(dtype).eps * 2,
+            torch.finfo(torch.float32).eps * 3 * view(tensors[0]).abs().sum().item(),
+        )
     actual = as_tuple(fn(*(view(t.to("minitorch")) for t in tensors)))
     assert len(expected) == len(actual)
-    for e, a in zip(expected, actual):
+    for e, a in zip(expected, actual, strict=True):
         assert a.device.type == "minitorch" and a.dtype == e.dtype and a.shape == e.shape and a.stride() == e.stride()
         torch.testing.assert_close(a.cpu(), e, rtol=rtol, atol=atol, equal_nan=True)
 
@@ -144,9 +153,15 @@ def test_dtype_argument():
     for source in (torch.bool, torch.uint8, torch.int32, torch.bfloat16, torch.float32, torch.float64):
         t = make((40, 9), source)
         for target in (torch.float32, torch.float64, torch.int32, torch.int64, torch.float16):
-            check(lambda x: x.sum(0, dtype=target), t, **({"rtol": 1e-2, "atol": 1e-2} if target == torch.float16 else {}))
+            check(
+                lambda x: x.sum(0, dtype=target), t, **({"rtol": 1e-2, "atol": 1e-2} if target == torch.float16 else {})
+            )
             if target.is_floating_point:
-                check(lambda x: x.mean(1, dtype=target), t, **({"rtol": 1e-2, "atol": 1e-2} if target == torch.float16 else {}))
+                check(
+                    lambda x: x.mean(1, dtype=target),
+                    t,
+                    **({"rtol": 1e-2, "atol": 1e-2} if target == torch.float16 else {}),
+                )
     check(lambda x: x.prod(dtype=torch.float64), make((10,), torch.int16))
 
 
@@ -254,7 +269,7 @@ def test_large_and_threads_agree():
         results.append([d.sum().cpu(), d.sum(0).cpu(), d.sum(1).cpu(), d.var(0).cpu()])
     torch.set_num_threads(threads)
     for other in results[1:]:
-        assert all(torch.equal(a, b) for a, b in zip(results[0], other))
+        assert all(torch.equal(a, b) for a, b in zip(results[0], other, strict=True))
 
 
 def test_trace():

@@ -1,5 +1,7 @@
 """Scans against native CPU: values, indices, dtypes, layouts, in place, out=, gradients."""
 
+# ruff: noqa: B023 (the lambdas run before the loop goes on)
+
 import math
 
 import pytest
@@ -28,7 +30,7 @@ def check(f, t, view=lambda x: x, **tol):
     expected, actual = f(view(t)), f(view(t.to("minitorch")))
     if torch.is_tensor(expected):
         expected, actual = (expected,), (actual,)
-    for e, a in zip(expected, actual):
+    for e, a in zip(expected, actual, strict=True):
         assert (a.dtype, a.shape, a.stride()) == (e.dtype, e.shape, e.stride()) and a.device.type == "minitorch"
         torch.testing.assert_close(a.cpu(), e, equal_nan=True, **tol)
 
@@ -95,7 +97,11 @@ def test_dtype_in_place_out_empty_scalar():
 
 
 def test_errors_are_natives():
-    for f in (lambda x: x.cumsum(3), lambda x: x.int().cumsum_(0, dtype=torch.float32), lambda x: torch.logcumsumexp(x, -4)):
+    for f in (
+        lambda x: x.cumsum(3),
+        lambda x: x.int().cumsum_(0, dtype=torch.float32),
+        lambda x: torch.logcumsumexp(x, -4),
+    ):
         with pytest.raises(Exception) as native:
             f(torch.ones(3, 4))
         with pytest.raises(type(native.value)) as ours:

@@ -46,7 +46,9 @@ def test_loaded_tensors_share_what_they_shared():
     assert b.untyped_storage().data_ptr() == a.untyped_storage().data_ptr()
 
 
-@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16, torch.int64, torch.bool, torch.complex64, torch.uint8])
+@pytest.mark.parametrize(
+    "dtype", [torch.bfloat16, torch.float16, torch.int64, torch.bool, torch.complex64, torch.uint8]
+)
 def test_dtypes_survive(dtype):
     x = torch.arange(5).to(dtype)
     y = torch.load(saved(x.to("minitorch")))

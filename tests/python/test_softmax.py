@@ -6,7 +6,16 @@ import pytest
 import torch
 
 FLOATS = [torch.float32, torch.float64, torch.bfloat16, torch.float16]
-SHAPES = [((5, 7), 1), ((5, 7), 0), ((3, 40, 6), 1), ((3, 40, 6), 0), ((2, 3, 1000), -1), ((300, 17), 0), ((4, 1), 1), ((6,), 0)]
+SHAPES = [
+    ((5, 7), 1),
+    ((5, 7), 0),
+    ((3, 40, 6), 1),
+    ((3, 40, 6), 0),
+    ((2, 3, 1000), -1),
+    ((300, 17), 0),
+    ((4, 1), 1),
+    ((6,), 0),
+]
 TOLERANCE = {torch.float32: 2e-6, torch.float64: 1e-12, torch.bfloat16: 1e-2, torch.float16: 2e-3}
 
 
@@ -36,7 +45,12 @@ def test_layouts(name):
     f = getattr(torch, name)
     x = torch.randn(6, 9, 11)
     d = x.to("minitorch")
-    for view in (lambda t: t.transpose(0, 2), lambda t: t[1:, ::2], lambda t: t[:, :1].expand(-1, 5, -1), lambda t: t[2, 3, 4]):
+    for view in (
+        lambda t: t.transpose(0, 2),
+        lambda t: t[1:, ::2],
+        lambda t: t[:, :1].expand(-1, 5, -1),
+        lambda t: t[2, 3, 4],
+    ):
         for dim in range(max(view(x).dim(), 1)):
             close(f(view(d), dim), f(view(x), dim), torch.float32, 4)
     close(f(torch.empty(0, 3).to("minitorch"), 1), f(torch.empty(0, 3), 1), torch.float32)
@@ -46,14 +60,18 @@ def test_layouts(name):
 @pytest.mark.parametrize("name", ["softmax", "log_softmax"])
 def test_special_values(name):
     f = getattr(torch, name)
-    x = torch.tensor([[1e4, -1e4, 0.0], [math.inf, 1, 2], [-math.inf, 1, 2], [-math.inf] * 3, [math.nan, 1, 2], [88.0, 89, 90]])
+    x = torch.tensor(
+        [[1e4, -1e4, 0.0], [math.inf, 1, 2], [-math.inf, 1, 2], [-math.inf] * 3, [math.nan, 1, 2], [88.0, 89, 90]]
+    )
     for dim in (0, 1):
         close(f(x.to("minitorch"), dim), f(x, dim), torch.float32, 4)
 
 
 def test_long_rows_sum_to_one():
     x = torch.randn(2, 100_000).to("minitorch")
-    torch.testing.assert_close(x.softmax(1).double().sum(1).cpu(), torch.ones(2, dtype=torch.float64), rtol=0, atol=1e-6)
+    torch.testing.assert_close(
+        x.softmax(1).double().sum(1).cpu(), torch.ones(2, dtype=torch.float64), rtol=0, atol=1e-6
+    )
 
 
 def test_out_and_dtype():
@@ -70,7 +88,7 @@ def test_errors():
     d = torch.randn(3, 4).to("minitorch")
     with pytest.raises(IndexError, match="Dimension out of range"):
         d.softmax(2)
-    with pytest.raises(NotImplementedError, match="softmax.*int64"):
+    with pytest.raises(NotImplementedError, match=r"softmax.*int64"):
         d.long().softmax(1)
 
 
@@ -87,5 +105,7 @@ def test_masked_softmax():
         y = torch._masked_softmax(x, full, dim, 2)
         g = torch.randn_like(x)
         expected = torch.ops.aten._masked_softmax_backward(g, y, full, dim)
-        actual = torch.ops.aten._masked_softmax_backward(g.to("minitorch"), y.to("minitorch"), full.to("minitorch"), dim)
+        actual = torch.ops.aten._masked_softmax_backward(
+            g.to("minitorch"), y.to("minitorch"), full.to("minitorch"), dim
+        )
         torch.testing.assert_close(actual.cpu(), expected, equal_nan=True)

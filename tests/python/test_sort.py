@@ -1,5 +1,7 @@
 """Sorting, selection and searching against native CPU."""
 
+# ruff: noqa: B023 (the lambdas run before the loop goes on)
+
 import math
 
 import pytest
@@ -39,7 +41,7 @@ def check(f, *tensors):
     expected, actual = f(*tensors), f(*(t.to("minitorch") for t in tensors))
     if torch.is_tensor(expected):
         expected, actual = (expected,), (actual,)
-    for e, a in zip(expected, actual):
+    for e, a in zip(expected, actual, strict=True):
         equal(a, e)
 
 
@@ -99,7 +101,9 @@ def test_topk(dtype, largest):
                     if not is_sorted:
                         av, ev = av.sort(dim).values, ev.sort(dim).values
                     torch.testing.assert_close(av, ev, rtol=0, atol=0, equal_nan=True)
-                    torch.testing.assert_close(t.gather(dim, a.indices.cpu()), a.values.cpu(), rtol=0, atol=0, equal_nan=True)
+                    torch.testing.assert_close(
+                        t.gather(dim, a.indices.cpu()), a.values.cpu(), rtol=0, atol=0, equal_nan=True
+                    )
                     i = a.indices.cpu().sort(dim).values
                     assert k == 1 or (i.narrow(dim, 1, k - 1) != i.narrow(dim, 0, k - 1)).all()
     check(lambda x: tuple(x.topk(0)), make((3, 4), dtype))
@@ -218,3 +222,22 @@ def test_errors_are_natives(name):
     with pytest.raises(type(native.value)) as ours:
         ERRORS[name](t.to("minitorch"))
     assert str(ours.value).splitlines()[0] == str(native.value).splitlines()[0]
+
+
+def test_histograms():
+    t = torch.cat([torch.randn(500), torch.tensor([2.0, -2.0, 0.0])])
+    w = torch.rand(503)
+    check(lambda x: torch.histc(x), t)
+    check(lambda x: torch.histc(x, bins=7, min=-2, max=2), t)
+    check(lambda x: torch.histogram(x, 9), t)
+    check(lambda x: torch.histogram(x, 8, range=(-2.0, 2.0), density=True)[1], t)
+    edges = torch.tensor([-2.0, -0.5, 0.0, 1.0, 2.0])
+    check(lambda x, e: torch.histogram(x, e), t, edges)
+    e, a = (
+        torch.histogram(t, edges, weight=w, density=True),
+        torch.histogram(*(v.to("minitorch") for v in (t, edges)), weight=w.to("minitorch"), density=True),
+    )
+    torch.testing.assert_close(a.hist.cpu(), e.hist)
+    points = torch.randn(200, 2)
+    e, a = torch.histogramdd(points, [4, 5]), torch.histogramdd(points.to("minitorch"), [4, 5])
+    torch.testing.assert_close(a.hist.cpu(), e.hist)

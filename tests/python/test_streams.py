@@ -87,7 +87,7 @@ def test_events_measure_milliseconds():
 def test_elapsed_time_needs_two_timed_recorded_events():
     timed, other = mt.Event(enable_timing=True), mt.Event(enable_timing=True)
     timed.record()
-    with pytest.raises(RuntimeError, match="[Bb]oth events must be recorded"):
+    with pytest.raises(RuntimeError, match=r"[Bb]oth events must be recorded"):
         timed.elapsed_time(other)
     untimed = mt.Event()
     untimed.record()

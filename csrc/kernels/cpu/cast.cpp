@@ -79,26 +79,99 @@ StoreFn store_fn(DType from, DType to) { return kStores[static_cast<int>(from)][
 
 namespace {
 
+// Copy between layouts that are transposes of each other: the output runs along dimension 0, the input along dimension k.
+// Squares of one cache line a side are read by rows, turned around in L1 and written by rows, four squares to a block.
+template <class T>
+void transpose_copy(const PointwiseView& v, int k) {
+  constexpr int64_t kSide = 64 / static_cast<int64_t>(sizeof(T)), kTile = 4 * kSide;
+  const int64_t n = v.sizes[0], m = v.sizes[k], in_step = v.strides[1][0], out_step = v.strides[0][k];
+  const int64_t across = (n + kTile - 1) / kTile, down = (m + kTile - 1) / kTile;
+  const int64_t outer = v.numel / (n * m);
+  parallel_for(outer * across * down, std::max<int64_t>(1, kGrainSize / (kTile * kTile)), [&](int64_t begin, int64_t end) {
+    for (int64_t task = begin; task < end; task++) {
+      const int64_t j0 = task % down * kTile, i0 = task / down % across * kTile;
+      int64_t rest = task / (down * across);
+      char* out = v.data[0];
+      const char* in = v.data[1];
+      for (int d = 1; d < v.ndim; d++) {
+        if (d == k) continue;
+        out += rest % v.sizes[d] * v.strides[0][d];
+        in += rest % v.sizes[d] * v.strides[1][d];
+        rest /= v.sizes[d];
+      }
+      for (int64_t j = j0; j < std::min(j0 + kTile, m); j += kSide) {
+        for (int64_t i = i0; i < std::min(i0 + kTile, n); i += kSide) {
+          const int64_t rows = std::min(kSide, n - i), columns = std::min(kSide, m - j);
+          alignas(64) T square[kSide][kSide];
+          const char* from = in + i * in_step + j * static_cast<int64_t>(sizeof(T));
+          char* to = out + i * static_cast<int64_t>(sizeof(T)) + j * out_step;
+          if (rows == kSide && columns == kSide) {
+            for (int64_t r = 0; r < kSide; r++) memcpy(square[r], from + r * in_step, 64);
+            for (int64_t c = 0; c < kSide; c++) {
+              alignas(64) T line[kSide];
+              for (int64_t r = 0; r < kSide; r++) line[r] = square[r][c];
+              memcpy(to + c * out_step, line, 64);
+            }
+          } else {
+            for (int64_t c = 0; c < columns; c++)
+              for (int64_t r = 0; r < rows; r++)
+                memcpy(to + c * out_step + r * sizeof(T), from + r * in_step + c * sizeof(T), sizeof(T));
+          }
+        }
+      }
+    }
+  });
+}
+
+// The dimension along which the input is contiguous, if the copy is a transposition worth its own loop; else 0.
+int transposed_dimension(const PointwiseView& v) {
+  const int64_t size = static_cast<int64_t>(size_of(v.dtype[0]));
+  if (v.dtype[0] != v.dtype[1] || v.ndim < 2 || v.strides[0][0] != size || v.strides[1][0] == size) return 0;
+  for (int d = 1; d < v.ndim; d++)
+    if (v.strides[1][d] == size && v.sizes[d] >= 8 && v.sizes[0] >= 8) return d;
+  return 0;
+}
+
 void copy(const PointwiseView& v) {
   const int64_t size = static_cast<int64_t>(size_of(v.dtype[0]));
+  if (v.numel == 0) return;
+  if (const int k = transposed_dimension(v)) {
+    switch (size) {
+      case 1: return transpose_copy<uint8_t>(v, k);
+      case 2: return transpose_copy<uint16_t>(v, k);
+      case 4: return transpose_copy<uint32_t>(v, k);
+      case 8: return transpose_copy<uint64_t>(v, k);
+      case 16: return transpose_copy<Complex<double>>(v, k);
+    }
+  }
   const bool same = v.dtype[0] == v.dtype[1];
+  const bool stream = v.numel * size >= kStreamBytes && v.ndim == 1 && v.data[0] != v.data[1];
   const LoadFn load = load_fn(v.dtype[1], v.dtype[0]);
   const StoreFn store = store_fn(v.dtype[0], v.dtype[0]);
   for_each_row(v, [&](char* const* ptrs, int64_t n) {
-    const int64_t out_stride = v.strides[0][0], in_stride = v.strides[1][0];
-    if (out_stride == size) {
-      if (same && in_stride == size) {
-        memmove(ptrs[0], ptrs[1], n * size);
-      } else {
-        load(ptrs[0], ptrs[1], in_stride, n);
-      }
-      return;
-    }
+    const int64_t out_stride = v.ndim > 0 ? v.strides[0][0] : size;
+    const int64_t in_stride = v.ndim > 0 ? v.strides[1][0] : static_cast<int64_t>(size_of(v.dtype[1]));
     alignas(64) char buffer[kBlock * 16];
-    for (int64_t i = 0; i < n; i += kBlock) {
-      const int64_t m = std::min(kBlock, n - i);
-      load(buffer, ptrs[1] + i * in_stride, in_stride, m);
-      store(ptrs[0] + i * out_stride, out_stride, buffer, m);
+    if (out_stride == size && same && in_stride == size) {
+      if (stream) {
+        stream_copy(ptrs[0], ptrs[1], n * size);
+        stream_fence();
+      } else {
+        memmove(ptrs[0], ptrs[1], n * size);
+      }
+    } else if (out_stride == size && !stream) {
+      load(ptrs[0], ptrs[1], in_stride, n);
+    } else {
+      for (int64_t i = 0; i < n; i += kBlock) {
+        const int64_t m = std::min(kBlock, n - i);
+        load(buffer, ptrs[1] + i * in_stride, in_stride, m);
+        if (stream && out_stride == size) {
+          stream_copy(ptrs[0] + i * size, buffer, m * size);
+        } else {
+          store(ptrs[0] + i * out_stride, out_stride, buffer, m);
+        }
+      }
+      stream_fence();
     }
   });
 }
@@ -117,7 +190,7 @@ void fill(const PointwiseView& v, const Scalar& value) {
   const StoreFn store = store_fn(v.dtype[0], v.dtype[0]);
   const int64_t size = static_cast<int64_t>(size_of(v.dtype[0]));
   for_each_row(v, [&](char* const* ptrs, int64_t n) {
-    if (v.strides[0][0] == size) {
+    if (v.ndim == 0 || v.strides[0][0] == size) {
       load(ptrs[0], element, 0, n);
       return;
     }

@@ -115,11 +115,11 @@ Items make_items(const Gather& g, int64_t least, int64_t positions, int64_t elem
 Stage make_stage(const Gather& g, const Items& items);
 
 // Copies channels [c0, c0 + channels) of the item's source into `block`, which has room for
-// (images * channels * stage.channel + kSlack) elements.
+// images * channels * stage.channel elements.
 template <class S>
 void stage_source(const Gather& g, const Stage& stage, const Item& item, int64_t c0, int64_t channels,
                   Element<S>* block);
-inline constexpr int64_t kSlack = 64;  // reads in whole vectors run past the end
+inline constexpr int64_t kSlack = 32;  // elements behind each channel: whole vectors run past its end
 
 // Rows of positions of an item (one for each image, d and h): the staged offset of the first position of each, and its
 // offset in the target.

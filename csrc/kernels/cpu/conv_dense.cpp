@@ -14,52 +14,60 @@ using gemm::Output;
 using gemm::scratch;
 using gemm::Scratch;
 
-constexpr int64_t kBlockK = 256;
+constexpr int64_t kBlockK = 320;  // not longer, for accuracy
 constexpr int64_t kBlockColumns = 256;
 constexpr int64_t kPositions = 256;
 
-// A stretch of a panel's columns that lies in one row of positions.
-struct Segment {
-  int64_t staged;
-  int at, length;
+// How the columns of a panel lie in the staged block: pieces of rows, each moved as one vector, or as half a vector
+// where no row is longer. What a move writes too much is overwritten by what follows.
+struct Moves {
+  int64_t from[64];
+  int64_t at[64];
+  int count;
+  bool half;
 };
 
-// dst[k][padded]: patches for k in [0, depth) of the columns that the segments cover. Whole vectors are copied; what
-// they write too much is overwritten by what follows.
 template <class E>
-void pack_patches(const E* staged, const int64_t* offset, int64_t depth, const Segment* segments, int count, int padded,
-                  E* dst) {
-  if (count == 1 && padded == kColumns<E>) {
-    staged += segments[0].staged;
-    for (int64_t k = 0; k < depth; k++, dst += kColumns<E>) {
-      const E* from = staged + offset[k];
-      gemm::store_vector(dst, gemm::load_vector(from));
-      gemm::store_vector(dst + kLanes<E>, gemm::load_vector(from + kLanes<E>));
+Moves make_moves(const Row* rows, int64_t row_length, int64_t j, int width) {
+  Moves moves;
+  moves.count = 0;
+  moves.half = row_length <= kLanes<E> / 2;
+  const int64_t step = moves.half ? kLanes<E> / 2 : kLanes<E>;
+  int64_t r = j / row_length, x = j % row_length;
+  for (int64_t at = 0; at < width; r++, x = 0) {
+    const int64_t length = min64(row_length - x, width - at);
+    for (int64_t i = 0; i < length; i += step, moves.count++) {
+      moves.from[moves.count] = rows[r].staged + x + i;
+      moves.at[moves.count] = at + i;
     }
-    return;
+    at += length;
   }
+  return moves;
+}
+
+// dst[k][padded]: patches for k in [0, depth). kCount is the number of moves, or 0 if that is not known here.
+template <class E, int kBytes, int kCount>
+void move_patches(const E* staged, const int64_t* offset, int64_t depth, const Moves& moves, int padded, E* dst) {
+  typedef E Piece __attribute__((vector_size(kBytes), aligned(sizeof(E)), may_alias));
+  const int count = kCount > 0 ? kCount : moves.count;
   for (int64_t k = 0; k < depth; k++, dst += padded) {
     const E* from = staged + offset[k];
-    for (int s = 0; s < count; s++) {
-      const E* src = from + segments[s].staged;
-      E* to = dst + segments[s].at;
-      gemm::store_vector(to, gemm::load_vector(src));
-      for (int x = kLanes<E>; x < segments[s].length; x += kLanes<E>)
-        gemm::store_vector(to + x, gemm::load_vector(src + x));
-    }
+#pragma GCC unroll 8
+    for (int m = 0; m < count; m++)
+      *reinterpret_cast<Piece*>(dst + moves.at[m]) = *reinterpret_cast<const Piece*>(from + moves.from[m]);
   }
 }
 
-template <class E>
-int make_segments(const Row* rows, int64_t row_length, int64_t j, int width, Segment* segments) {
-  int count = 0;
-  int64_t r = j / row_length, x = j % row_length;
-  for (int at = 0; at < width; r++, x = 0) {
-    const int length = static_cast<int>(min64(row_length - x, width - at));
-    segments[count++] = {rows[r].staged + x, at, length};
-    at += length;
+template <class E, int kBytes>
+void pack_patches(const E* staged, const int64_t* offset, int64_t depth, const Moves& moves, int padded, E* dst) {
+  switch (moves.count) {
+    case 1: return move_patches<E, kBytes, 1>(staged, offset, depth, moves, padded, dst);
+    case 2: return move_patches<E, kBytes, 2>(staged, offset, depth, moves, padded, dst);
+    case 3: return move_patches<E, kBytes, 3>(staged, offset, depth, moves, padded, dst);
+    case 4: return move_patches<E, kBytes, 4>(staged, offset, depth, moves, padded, dst);
+    case 5: return move_patches<E, kBytes, 5>(staged, offset, depth, moves, padded, dst);
+    default: return move_patches<E, kBytes, 0>(staged, offset, depth, moves, padded, dst);
   }
-  return count;
 }
 
 // The weights of rows [r0, r1) of a group, packed panel by panel for depths [k0, k1).
@@ -122,7 +130,7 @@ void gather_dense(const Gather& g) {
                          (g.count[0] == 1 || stride[2] >= (g.count[1] - 1) * stride[3] + g.count[2]) &&
                          (items.images == 1 || (linear && stride[0] >= g.count[0] * g.count[1] * g.count[2]));
   parallel_for(tasks * chunks, 1, [&](int64_t begin, int64_t end) {
-    E* const staged = scratch<E>(Scratch::staged, items.images * g.depth * stage.channel + kSlack);
+    E* const staged = scratch<E>(Scratch::staged, items.images * g.depth * stage.channel);
     const int64_t most_rows = items.images * items.depths * items.heights;
     Row* const rows = scratch<Row>(Scratch::rows, most_rows + most_rows * g.count[2] / 2 + 1);
     int64_t* const columns = reinterpret_cast<int64_t*>(rows + most_rows);
@@ -164,10 +172,13 @@ void gather_dense(const Gather& g) {
           const int64_t deep = min64(kc, depth - k);
           for (int64_t q = 0; q < cols; q += kColumns<E>) {
             const int width = static_cast<int>(min64(kColumns<E>, cols - q));
-            Segment segments[kColumns<E>];
-            const int count = make_segments<E>(rows, g.count[2], j + q, width, segments);
-            pack_patches(staged, staged_offset + k, deep, segments, count,
-                         static_cast<int>(gemm::padded_columns<E>(width)), packed + q * deep);
+            const Moves moves = make_moves<E>(rows, g.count[2], j + q, width);
+            const int padded = static_cast<int>(gemm::padded_columns<E>(width));
+            if (moves.half)
+              pack_patches<E, gemm::kVectorBytes / 2>(staged, staged_offset + k, deep, moves, padded,
+                                                      packed + q * deep);
+            else
+              pack_patches<E, gemm::kVectorBytes>(staged, staged_offset + k, deep, moves, padded, packed + q * deep);
           }
           gemm::multiply_block<S>(panel_weights + (r1 - r0) * k, r1 - r0, packed, cols, deep, block, 0, j, k == 0,
                                   k + deep == depth);

@@ -72,7 +72,7 @@ void gather_depthwise(const Gather& g) {
   int64_t* const weight_offset = scratch<int64_t>(Scratch::columns, taps + 1);
   make_weight_offsets(g, weight_offset);
   parallel_for(items.size() * g.groups, 1, [&](int64_t begin, int64_t end) {
-    E* const staged = scratch<E>(Scratch::staged, items.images * stage.channel + kSlack);
+    E* const staged = scratch<E>(Scratch::staged, items.images * stage.channel);
     Row* const rows = scratch<Row>(Scratch::rows, items.images * items.depths * items.heights);
     E* const weight = scratch<E>(Scratch::packed_a, taps + 1);
     E* const line = scratch<E>(Scratch::packed_b, length + kLanes<E>);
@@ -109,7 +109,7 @@ void weight_depthwise(const Gather& g) {
   int64_t* const weight_offset = scratch<int64_t>(Scratch::columns, taps + 1);
   make_weight_offsets(g, weight_offset);
   parallel_for(g.groups, 1, [&](int64_t begin, int64_t end) {
-    E* const staged = scratch<E>(Scratch::staged, items.images * stage.channel + kSlack);
+    E* const staged = scratch<E>(Scratch::staged, items.images * stage.channel);
     Row* const rows = scratch<Row>(Scratch::rows, items.images * items.depths * items.heights);
     E* const sums = scratch<E>(Scratch::packed_a, g.rows * taps + 1);
     E* const line = scratch<E>(Scratch::packed_b, length);

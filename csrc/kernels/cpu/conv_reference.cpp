@@ -1,4 +1,5 @@
 // The definition of convolution and its gradients, as loops: tests hold the fast kernels against it.
+#include <cstdlib>
 #include <cstring>
 
 #include "kernels/convolution.h"

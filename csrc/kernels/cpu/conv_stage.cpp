@@ -1,8 +1,7 @@
 // The gathering form of convolutions, its division into items, and the staged copy.
-#include <cstring>
-
 #include "kernels/cpu/conv_core.h"
 #include "kernels/cpu/gemm_convert.h"
+#include "kernels/cpu/gemm_transpose.h"
 
 namespace minitorch {
 inline namespace MINITORCH_ARCH {
@@ -105,7 +104,7 @@ Stage make_stage(const Gather& g, const Items& items) {
   }
   s.phases = s.phase_of.size();
   s.row = g.count[2] + reach(g, 2) / g.step[2];
-  s.channel = s.rows_d * s.rows_h * s.phases * s.row;
+  s.channel = s.rows_d * s.rows_h * s.phases * s.row + kSlack;
   for (Tap td : g.taps[0])
     for (Tap th : g.taps[1])
       for (Tap tw : g.taps[2]) {
@@ -118,6 +117,62 @@ Stage make_stage(const Gather& g, const Items& items) {
   return s;
 }
 
+namespace {
+
+// Staged coordinates [begin, end) of a row lie inside the source; coordinate v reads source coordinate v * step +
+// start.
+struct Range {
+  int64_t start, begin, end;
+};
+
+// Rows are written in whole vectors. What a vector writes past its row belongs to the next row of the same channel,
+// which is written later, or to the slack behind the channel.
+template <class E>
+MT_INLINE void zero(E* row, int64_t begin, int64_t end) {
+  for (int64_t v = begin; v < end; v += kLanes<E>) gemm::store_vector(row + v, gemm::Vector<E>{});
+}
+
+template <class S>
+MT_INLINE void stage_contiguous(const S* src, const Range& r, int64_t length, Element<S>* row) {
+  constexpr int kStep = kLanes<Element<S>>;
+  for (int64_t v = 0; v < length; v += kStep) {
+    const int64_t begin = max64(r.begin - v, 0), end = min64(r.end - v, kStep);
+    if (begin == 0 && end == kStep)
+      gemm::store_vector(row + v, gemm::load_widened(src + v));
+    else if (begin < end)
+      gemm::store_vector(row + v, gemm::load_lanes(src + v, static_cast<int>(begin), static_cast<int>(end)));
+    else
+      gemm::store_vector(row + v, gemm::Vector<Element<S>>{});
+  }
+}
+
+// The rows of up to one vector of channels, which are contiguous in the source.
+template <class S>
+void stage_channels(const S* src, int64_t across, const Range& r, int64_t length, int channels, int64_t channel,
+                    Element<S>* row) {
+  using E = Element<S>;
+  constexpr int kStep = kLanes<E>;
+  for (int c = 0; c < channels; c++) zero(row + c * channel, 0, r.begin);
+  int64_t v = r.begin;
+  for (; v < r.end; v += kStep) {
+    gemm::Vector<E> square[kStep];
+#pragma GCC unroll 16
+    for (int i = 0; i < kStep; i++) {
+      if (v + i >= r.end)
+        square[i] = gemm::Vector<E>{};
+      else if (channels == kStep)
+        square[i] = gemm::load_widened(src + (v + i) * across);
+      else
+        square[i] = gemm::load_lanes(src + (v + i) * across, 0, channels);
+    }
+    gemm::transpose<kStep>(square);
+    for (int c = 0; c < channels; c++) gemm::store_vector(row + c * channel + v, square[c]);
+  }
+  for (int c = 0; c < channels; c++) zero(row + c * channel, v, length);
+}
+
+}  // namespace
+
 template <class S>
 void stage_source(const Gather& g, const Stage& stage, const Item& item, int64_t c0, int64_t channels,
                   Element<S>* block) {
@@ -125,10 +180,6 @@ void stage_source(const Gather& g, const Stage& stage, const Item& item, int64_t
   const S* source = reinterpret_cast<const S*>(g.source.data);
   const int64_t* stride = g.source.strides;
   const int64_t across = stride[4] * g.step[2];
-  // Coordinates v of a phase whose source coordinate v * step + start lies inside.
-  struct Range {
-    int64_t start, begin, end;
-  };
   Array<Range> range;
   for (int64_t residue : stage.phase_of) {
     const int64_t start = stage.lowest[2] + residue, step = g.step[2];
@@ -137,6 +188,7 @@ void stage_source(const Gather& g, const Stage& stage, const Item& item, int64_t
     range.push_back({start, begin, max64(begin, end)});
   }
   const int64_t line = stage.phases * stage.row, image = channels * stage.channel;
+  const bool by_channels = stride[1] == 1 && across != 1 && channels > 1;
   for (int64_t n = item.n0; n < item.n1; n++)
     for (int64_t d = 0; d < stage.rows_d; d++)
       for (int64_t h = 0; h < stage.rows_h; h++) {
@@ -144,25 +196,32 @@ void stage_source(const Gather& g, const Stage& stage, const Item& item, int64_t
         const bool inside = sd >= 0 && sd < g.source_size[0] && sh >= 0 && sh < g.source_size[1];
         E* const to = block + (n - item.n0) * image + (d * stage.rows_h + h) * line;
         const S* const from = source + n * stride[0] + c0 * stride[1] + sd * stride[2] + sh * stride[3];
-        for (int64_t c = 0; c < channels; c++) {
-          E* row = to + c * stage.channel;
-          if (!inside) {
-            memset(static_cast<void*>(row), 0, static_cast<size_t>(line) * sizeof(E));
-            continue;
-          }
-          for (const Range& r : range) {
-            const S* src = from + c * stride[1] + (r.begin * g.step[2] + r.start) * stride[4];
-            for (int64_t v = 0; v < r.begin; v++) row[v] = E(0);
-            if (across == 1)
-              gemm::widen(src, row + r.begin, r.end - r.begin);
-            else
-              for (int64_t v = r.begin; v < r.end; v++) row[v] = static_cast<E>(src[(v - r.begin) * across]);
-            for (int64_t v = r.end; v < stage.row; v++) row[v] = E(0);
-            row += stage.row;
+        if (!inside) {
+          for (int64_t c = 0; c < channels; c++) zero(to + c * stage.channel, 0, line);
+          continue;
+        }
+        for (int64_t p = 0; p < stage.phases; p++) {
+          const Range& r = range[p];
+          E* const row = to + p * stage.row;
+          const S* const src = from + r.start * stride[4];
+          if (by_channels) {
+            for (int64_t c = 0; c < channels; c += kLanes<E>)
+              stage_channels(src + c, across, r, stage.row, static_cast<int>(min64(kLanes<E>, channels - c)),
+                             stage.channel, row + c * stage.channel);
+          } else if (across == 1) {
+            for (int64_t c = 0; c < channels; c++)
+              stage_contiguous(src + c * stride[1], r, stage.row, row + c * stage.channel);
+          } else {
+            for (int64_t c = 0; c < channels; c++) {
+              E* const out = row + c * stage.channel;
+              const S* const in = src + c * stride[1];
+              zero(out, 0, r.begin);
+              for (int64_t v = r.begin; v < r.end; v++) out[v] = static_cast<E>(in[v * across]);
+              zero(out, r.end, stage.row);
+            }
           }
         }
       }
-  memset(static_cast<void*>(block + (item.n1 - item.n0) * image), 0, kSlack * sizeof(E));
 }
 
 int64_t make_rows(const Gather& g, const Stage& stage, const Item& item, int64_t channels, Row* rows) {

@@ -1,5 +1,7 @@
 // The gradient with respect to the weight: gradient of the output (rows x positions) times patches (positions x depth *
 // taps). Sums of all images are kept wide, in one buffer a thread, and added at the end.
+#include <utility>
+
 #include "kernels/cpu/conv_core.h"
 #include "kernels/cpu/gemm_convert.h"
 #include "kernels/cpu/gemm_transpose.h"
@@ -19,10 +21,25 @@ using gemm::Vector;
 constexpr int64_t kMostBuffers = 64 << 20;  // bytes of sums of all threads
 constexpr int64_t kLargeSums = 1 << 20;     // bytes of sums that do not stay in cache between chunks
 
-// dst[position][padded]: patches of `cols` columns (channel and tap) at `length` consecutive positions of one row.
-// Squares of vectors are transposed in registers.
-template <class E>
-void pack_row(const E* staged, const int64_t* offset, int cols, int padded, int64_t length, E* dst) {
+template <class E, size_t... kLane>
+MT_INLINE Vector<E> join_halves(const E* low, const E* high, std::index_sequence<kLane...>) {
+  typedef E Half __attribute__((vector_size(gemm::kVectorBytes / 2), aligned(sizeof(E)), may_alias));
+  return __builtin_shufflevector(*reinterpret_cast<const Half*>(low), *reinterpret_cast<const Half*>(high), kLane...);
+}
+
+// One vector of positions: consecutive ones, or half a vector each from two rows that are `apart`.
+template <class E, bool kPair>
+MT_INLINE Vector<E> load_positions(const E* p, int64_t apart) {
+  if constexpr (kPair)
+    return join_halves(p, p + apart, std::make_index_sequence<kLanes<E>>{});
+  else
+    return gemm::load_vector(p);
+}
+
+// dst[position][padded]: patches of `cols` columns (channel and tap) at `length` consecutive positions of one row, or
+// at the positions of a pair of rows of half a vector. Squares of vectors are transposed in registers.
+template <class E, bool kPair>
+void pack_row(const E* staged, int64_t apart, const int64_t* offset, int cols, int padded, int64_t length, E* dst) {
   constexpr int kWidth = kLanes<E>;
   for (int64_t x = 0; x < length; x += kWidth) {
     const int64_t rows = min64(kWidth, length - x);
@@ -30,7 +47,7 @@ void pack_row(const E* staged, const int64_t* offset, int cols, int padded, int6
       Vector<E> square[kWidth];
 #pragma GCC unroll 16
       for (int i = 0; i < kWidth; i++)
-        square[i] = b + i < cols ? gemm::load_vector(staged + offset[b + i] + x) : Vector<E>{};
+        square[i] = b + i < cols ? load_positions<E, kPair>(staged + offset[b + i] + x, apart) : Vector<E>{};
       gemm::transpose<kWidth>(square);
       E* to = dst + x * padded + b;
       if (rows == kWidth) {
@@ -48,7 +65,7 @@ template <class S>
 void add_item(const Gather& g, const Stage& stage, const Item& item, const Items& items, int64_t group,
               const int64_t* offset, int64_t depth, int64_t chunk, Element<S>* sums, bool first) {
   using E = Element<S>;
-  E* const staged = scratch<E>(Scratch::staged, items.images * g.depth * stage.channel + kSlack);
+  E* const staged = scratch<E>(Scratch::staged, items.images * g.depth * stage.channel);
   Row* const rows = scratch<Row>(Scratch::rows, items.images * items.depths * items.heights);
   E* const gradient = scratch<E>(Scratch::packed_a, g.rows * chunk + kLanes<E>);
   E* const patches = scratch<E>(Scratch::packed_b, chunk * kColumns<E>);
@@ -81,8 +98,15 @@ void add_item(const Gather& g, const Stage& stage, const Item& item, const Items
       const int padded = static_cast<int>(gemm::padded_columns<E>(cols));
       E* to = patches;
       for (int64_t at = j; at < j + deep;) {
-        const int64_t x = at % length, n = min64(length - x, j + deep - at);
-        pack_row(staged + rows[at / length].staged + x, offset + k, cols, padded, n, to);
+        const int64_t x = at % length, r = at / length;
+        int64_t n = min64(length - x, j + deep - at);
+        if (2 * length == kLanes<E> && x == 0 && at + 2 * length <= j + deep) {
+          n = 2 * length;
+          pack_row<E, true>(staged + rows[r].staged, rows[r + 1].staged - rows[r].staged, offset + k, cols, padded, n,
+                            to);
+        } else {
+          pack_row<E, false>(staged + rows[r].staged + x, 0, offset + k, cols, padded, n, to);
+        }
         to += n * padded;
         at += n;
       }

@@ -10,7 +10,8 @@ namespace minitorch {
 inline namespace MINITORCH_ARCH {
 namespace {
 
-inline constexpr int64_t kBlock = 512;
+inline constexpr int64_t kBlock = 1024;  // elements of a row summed at a time
+inline constexpr int64_t kAhead = 4;      // rows that are fetched ahead
 
 void check_indices(const int64_t* indices, int64_t count, int64_t rows) {
   for (int64_t i = 0; i < count; i++)
@@ -29,6 +30,11 @@ void sum_block(const EmbeddingBagArgs& a, int64_t begin, int64_t end, int64_t j,
   const int64_t stride = a.weight_strides[1];
   for (int64_t k = 0; k < m; k++) sum[k] = C(0);
   for (int64_t i = begin; i < end; i++) {
+    // Rows are scattered over a table larger than the caches. The next bag's rows follow in `indices`.
+    if (stride == 1 && i + kAhead < a.count) {
+      const char* const next = reinterpret_cast<const char*>(row_of<T>(a, i + kAhead) + j);
+      for (int64_t byte = 0; byte < m * static_cast<int64_t>(sizeof(T)); byte += 64) __builtin_prefetch(next + byte);
+    }
     if (a.indices[i] == a.padding_idx) continue;
     const T* const row = row_of<T>(a, i) + j * stride;
     const C factor = a.sample_weights != nullptr ? static_cast<C>(reinterpret_cast<const T*>(a.sample_weights)[i]) : C(1);

@@ -6,6 +6,8 @@
 #include <immintrin.h>
 #endif
 
+#include <utility>
+
 #include "kernels/cpu/gemm_core.h"
 
 namespace minitorch {
@@ -37,6 +39,39 @@ MT_INLINE Vector<Element<S>> load_widened(const S* p) {
     typedef S Narrow __attribute__((vector_size(kLanes<E> * sizeof(S)), aligned(sizeof(S)), may_alias));
     return __builtin_convertvector(*reinterpret_cast<const Narrow*>(p), Vector<E>);
   }
+}
+
+// Lanes [begin, end) hold p[lane], widened; the others are zero and p is not read there.
+template <class S>
+MT_INLINE Vector<Element<S>> load_lanes(const S* p, int begin, int end) {
+  using E = Element<S>;
+#if defined(__AVX512BW__) && defined(__AVX512VL__)
+  const uint32_t mask = ((1u << end) - 1u) & ~((1u << begin) - 1u);
+  if constexpr (sizeof(S) == 8) {
+    return reinterpret_cast<Vector<E>>(_mm512_maskz_loadu_epi64(static_cast<__mmask8>(mask), p));
+  } else if constexpr (sizeof(S) == 4) {
+    return reinterpret_cast<Vector<E>>(_mm512_maskz_loadu_epi32(static_cast<__mmask16>(mask), p));
+  } else if constexpr (is_half_v<S>) {
+    S lanes[kLanes<E>];
+    _mm256_storeu_si256(reinterpret_cast<__m256i*>(lanes), _mm256_maskz_loadu_epi16(static_cast<__mmask16>(mask), p));
+    return load_widened(lanes);
+  }
+#endif
+  E lanes[kLanes<E>] = {};
+  for (int i = begin; i < end; i++) lanes[i] = static_cast<E>(p[i]);
+  return load_vector(lanes);
+}
+
+// p[i] = lane i for i < n.
+template <class E>
+MT_INLINE void store_lanes(E* p, Vector<E> v, int n) {
+#if defined(__AVX512F__)
+  if constexpr (sizeof(E) == 8)
+    return _mm512_mask_storeu_epi64(p, static_cast<__mmask8>((1u << n) - 1u), reinterpret_cast<__m512i>(v));
+  if constexpr (sizeof(E) == 4)
+    return _mm512_mask_storeu_epi32(p, static_cast<__mmask16>((1u << n) - 1u), reinterpret_cast<__m512i>(v));
+#endif
+  memcpy(static_cast<void*>(p), &v, static_cast<size_t>(n) * sizeof(E));
 }
 
 // dst[i] = src[i] for i < n.

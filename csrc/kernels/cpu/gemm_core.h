@@ -106,10 +106,17 @@ void store_tile(const Output<S>& out, const Real<S>* tile, int64_t i, int64_t j,
                 bool last);
 
 // Multiplies a block of packed panels: `a` has `rows` rows in `panels` panels (split_rows), `b` has cols columns.
-// Element (0, 0) of the block is element (i, j) of the output.
+// Element (0, 0) of the block is element (i, j) of the output. `pairs`: the panels hold pairs of bfloat16 (below), and
+// k counts pairs.
 template <class S>
 void multiply_block(const Element<S>* a, int64_t rows, const Element<S>* b, int64_t cols, int64_t k,
-                    const Output<S>& out, int64_t i, int64_t j, bool first, bool last);
+                    const Output<S>& out, int64_t i, int64_t j, bool first, bool last, bool pairs = false);
+
+// Where the processor multiplies pairs of bfloat16 and adds them to a float, panels hold such pairs, [k / 2][rows],
+// each in the place of one float; an odd k is filled up with zeros.
+bool has_pair_products();
+MicroKernel<float> pair_kernel(int rows, int vectors);
+void pack_pairs(const BFloat16* src, int64_t stride_p, int64_t stride_k, int width, int padded, int64_t k, float* dst);
 
 // Rows are dealt evenly to the smallest number of panels, so that no panel is left with a row or two.
 struct RowPanels {

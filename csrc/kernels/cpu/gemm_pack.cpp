@@ -101,23 +101,77 @@ void pack_panel(const S* src, int64_t stride_p, int64_t stride_k, int width, int
   }
 }
 
+// How the columns [j, j + cols) lie in C.
 template <class S>
-void store_tile(const Output<S>& out, const Real<S>* tile, int64_t i, int64_t j, int rows, int cols, bool first,
-                bool last) {
+MT_INLINE bool is_contiguous(const Output<S>& out, int64_t j, int cols) {
+  if (out.col_offset == nullptr) return out.col == 1;
+  return out.runs && out.col_offset[j + cols - 1] - out.col_offset[j] == cols - 1;
+}
+template <class S>
+MT_INLINE int64_t column(const Output<S>& out, int64_t j) {
+  return out.col_offset != nullptr ? out.col_offset[j] : j * out.col;
+}
+
+// The common case: C = sum or C += sum, in whole vectors.
+template <class E>
+MT_INLINE void store_plain(const E* tile, E* c, int64_t row, int rows, int cols, bool add) {
+  constexpr int kStep = kLanes<E>;
+  for (int r = 0; r < rows; r++, tile += kColumns<E>, c += row) {
+    int n = 0;
+    for (; n + kStep <= cols; n += kStep) {
+      const Vector<E> sum = load_vector(tile + n);
+      store_vector(c + n, add ? load_vector(c + n) + sum : sum);
+    }
+    for (; n < cols; n++) c[n] = add ? c[n] + tile[n] : tile[n];
+  }
+}
+
+// C with contiguous columns (channels last): squares of the tile are transposed in registers. `d` is null or holds one
+// value for each row.
+template <class E>
+MT_INLINE void store_transposed(const Output<E>& out, const E* tile, int64_t i, int64_t j, int rows, int cols, bool add,
+                                const E* d) {
+  constexpr int kStep = kLanes<E>;
+  E* const c = out.c + i;
+  const Vector<E> addend = d != nullptr ? out.beta * load_lanes(d, 0, rows) : Vector<E>{};
+  for (int n = 0; n < cols; n += kStep) {
+    Vector<E> square[kStep];
+#pragma GCC unroll 16
+    for (int r = 0; r < kStep; r++) square[r] = r < rows ? load_vector(tile + r * kColumns<E> + n) : Vector<E>{};
+    transpose<kStep>(square);
+    const int here = cols - n < kStep ? cols - n : kStep;
+    for (int x = 0; x < here; x++) {
+      E* const to = c + column(out, j + n + x);
+      Vector<E> sum = out.alpha * square[x] + addend;
+      if (add) sum += load_lanes(to, 0, rows);
+      store_lanes(to, sum, rows);
+    }
+  }
+}
+
+template <class S>
+__attribute__((noinline)) void store_tile(const Output<S>& out, const Real<S>* tile, int64_t i, int64_t j, int rows,
+                                          int cols, bool first, bool last) {
   using E = Element<S>;
   using R = Real<S>;
   constexpr bool kNarrow = !std::is_same_v<S, E>;
-  constexpr int kTileRow = kColumns<R>;
-  const bool one_run = out.runs && out.col_offset[j + cols - 1] - out.col_offset[j] == cols - 1;
-  const bool contiguous = out.col_offset != nullptr ? one_run : out.col == 1;
-  const bool scattered = out.col_offset != nullptr && !one_run;
+  constexpr int kTileRow = kColumns<R>, kWidth = kColumns<E>;
+  const bool contiguous = is_contiguous(out, j, cols), add = !kNarrow && !first;
+  const bool with_d = out.d != nullptr && (kNarrow || first);
+  if constexpr (std::is_same_v<S, R>) {
+    if (contiguous && !with_d && out.alpha == E(1))
+      return store_plain<E>(tile, out.c + i * out.row + column(out, j), out.row, rows, cols, add);
+    if (out.row == 1 && !contiguous && rows <= kLanes<E> && (!with_d || (out.d_row == 1 && out.d_col == 0)))
+      return store_transposed<E>(out, tile, i, j, rows, cols, add, with_d ? out.d + i : nullptr);
+  }
   for (int r = 0; r < rows; r++) {
-    E value[kColumns<E>];
+    // Arithmetic runs over the whole width, which the compiler unrolls; memory is touched only within cols.
+    E value[kWidth];
     if constexpr (is_complex_v<E>) {
       const R *re = tile + 2 * r * kTileRow, *im = re + kTileRow;
-      for (int n = 0; n < cols; n++) value[n] = E(re[2 * n] - im[2 * n + 1], re[2 * n + 1] + im[2 * n]);
+      for (int n = 0; n < kWidth; n++) value[n] = E(re[2 * n] - im[2 * n + 1], re[2 * n + 1] + im[2 * n]);
     } else {
-      for (int n = 0; n < cols; n++) value[n] = tile[r * kTileRow + n];
+      for (int n = 0; n < kWidth; n++) value[n] = tile[r * kTileRow + n];
     }
     if constexpr (kNarrow) {
       E* partial = out.partial + (i + r) * out.partial_row + j;
@@ -128,28 +182,30 @@ void store_tile(const Output<S>& out, const Real<S>* tile, int64_t i, int64_t j,
         continue;
       }
     }
-    for (int n = 0; n < cols; n++) value[n] = out.alpha * value[n];
-    if (out.d != nullptr && (kNarrow || first)) {
+    for (int n = 0; n < kWidth; n++) value[n] = out.alpha * value[n];
+    if (with_d) {
       const S* d = out.d + (i + r) * out.d_row + j * out.d_col;
-      if (out.d_col == 1) {
+      if (out.d_col == 0) {
+        const E addend = out.beta * static_cast<E>(d[0]);
+        for (int n = 0; n < kWidth; n++) value[n] += addend;
+      } else if (out.d_col == 1) {
         for (int n = 0; n < cols; n++) value[n] += out.beta * static_cast<E>(d[n]);
       } else {
         for (int n = 0; n < cols; n++) value[n] += out.beta * static_cast<E>(d[n * out.d_col]);
       }
     }
     S* c = out.c + (i + r) * out.row;
-    const bool add = !kNarrow && !first;
-    if (scattered) {
-      const int64_t* offset = out.col_offset + j;
-      for (int n = 0; n < cols; n++)
-        c[offset[n]] = add ? static_cast<S>(c[offset[n]] + value[n]) : static_cast<S>(value[n]);
-    } else if (contiguous) {
-      c += out.col_offset != nullptr ? out.col_offset[j] : j;
+    if (contiguous) {
+      c += column(out, j);
       if constexpr (!kNarrow) {
         if (add)
           for (int n = 0; n < cols; n++) value[n] += c[n];
       }
       narrow<S>(value, c, cols);
+    } else if (out.col_offset != nullptr) {
+      const int64_t* offset = out.col_offset + j;
+      for (int n = 0; n < cols; n++)
+        c[offset[n]] = add ? static_cast<S>(c[offset[n]] + value[n]) : static_cast<S>(value[n]);
     } else {
       c += j * out.col;
       for (int n = 0; n < cols; n++)
@@ -160,22 +216,38 @@ void store_tile(const Output<S>& out, const Real<S>* tile, int64_t i, int64_t j,
 
 template <class S>
 void multiply_block(const Element<S>* a, int64_t rows, const Element<S>* b, int64_t cols, int64_t k,
-                    const Output<S>& out, int64_t i, int64_t j, bool first, bool last) {
+                    const Output<S>& out, int64_t i, int64_t j, bool first, bool last, bool pairs) {
   using E = Element<S>;
   using R = Real<S>;
   constexpr int kParts = is_complex_v<E> ? 2 : 1;
   alignas(64) R tile[kMaxRows * kColumns<R>];
   const RowPanels panels = split_rows<E>(rows);
-  for (int64_t jj = 0; jj < cols; jj += kColumns<E>) {
-    const int width = static_cast<int>(min64(cols - jj, kColumns<E>));
-    const int64_t padded = padded_columns<E>(width);
-    const R* bp = reinterpret_cast<const R*>(b + jj * k);
-    for (int64_t p = 0; p < panels.panels; p++) {
-      const int height = panels.width(p);
-      micro_kernel<R>(kParts * height, static_cast<int>(padded / kLanes<E>))(
-          k, reinterpret_cast<const R*>(a + panels.begin(p) * k), bp, kParts * padded, tile);
-      store_tile<S>(out, tile, i + panels.begin(p), j + jj, height, width, first, last);
+  const auto multiply = [&](int64_t p, int64_t jj) {
+    const int height = panels.width(p), width = static_cast<int>(min64(cols - jj, kColumns<E>));
+    const int64_t padded = padded_columns<E>(width), row = i + panels.begin(p);
+    if (is_contiguous(out, j + jj, width)) {
+      // The tile of C is needed when the sums are done; its rows are too far apart for the processor to guess.
+      const char* c = reinterpret_cast<const char*>(out.c + row * out.row + column(out, j + jj));
+      for (int r = 0; r < height; r++, c += out.row * static_cast<int64_t>(sizeof(S)))
+        for (int64_t line = 0; line < static_cast<int64_t>(width * sizeof(S)); line += 64)
+          __builtin_prefetch(c + line, 1);
     }
+    const int vectors = static_cast<int>(padded / kLanes<E>);
+    MicroKernel<R> kernel = micro_kernel<R>(kParts * height, vectors);
+    if constexpr (std::is_same_v<S, BFloat16>) {
+      if (pairs) kernel = pair_kernel(height, vectors);
+    }
+    kernel(k, reinterpret_cast<const R*>(a + panels.begin(p) * k), reinterpret_cast<const R*>(b + jj * k),
+           kParts * padded, tile);
+    store_tile<S>(out, tile, row, j + jj, height, width, first, last);
+  };
+  // The larger block streams through the inner loop once for each panel of the smaller one.
+  if (rows > cols) {
+    for (int64_t p = 0; p < panels.panels; p++)
+      for (int64_t jj = 0; jj < cols; jj += kColumns<E>) multiply(p, jj);
+  } else {
+    for (int64_t jj = 0; jj < cols; jj += kColumns<E>)
+      for (int64_t p = 0; p < panels.panels; p++) multiply(p, jj);
   }
 }
 
@@ -183,7 +255,7 @@ void multiply_block(const Element<S>* a, int64_t rows, const Element<S>* b, int6
   template void pack_panel<S>(const S*, int64_t, int64_t, int, int, int64_t, bool, Element<S>*);                     \
   template void store_tile<S>(const Output<S>&, const Real<S>*, int64_t, int64_t, int, int, bool, bool);             \
   template void multiply_block<S>(const Element<S>*, int64_t, const Element<S>*, int64_t, int64_t, const Output<S>&, \
-                                  int64_t, int64_t, bool, bool);
+                                  int64_t, int64_t, bool, bool, bool);
 MT_INSTANTIATE(float)
 MT_INSTANTIATE(double)
 MT_INSTANTIATE(BFloat16)

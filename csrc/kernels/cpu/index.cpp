@@ -3,6 +3,7 @@
 
 #include <cstring>
 #include <limits>
+#include <memory>
 
 #include "kernels/cpu/element_size.h"
 #include "kernels/cpu/index_walk.h"
@@ -47,10 +48,10 @@ bool all_within(const char* p, int64_t stride, int64_t n, int64_t low, int64_t h
 }
 
 template <class T>
-void read_row(char* out, int64_t out_stride, const char* in, int64_t in_stride, int64_t n) {
+MT_INLINE void read_row(char* out, int64_t out_stride, const char* in, int64_t in_stride, int64_t n) {
   constexpr int64_t size = sizeof(T);
   if (out_stride == size && in_stride == size) {
-    memcpy(out, in, n * size);
+    copy_bytes(out, in, n * size);
   } else {
     for (int64_t i = 0; i < n; i++)
       *reinterpret_cast<T*>(out + i * out_stride) = *reinterpret_cast<const T*>(in + i * in_stride);
@@ -58,14 +59,27 @@ void read_row(char* out, int64_t out_stride, const char* in, int64_t in_stride, 
 }
 
 template <class T>
-void read_elements(char* out, int64_t out_stride, const char* in, const int64_t* offsets, int64_t n) {
-  if (out_stride == sizeof(T)) {
+void read_elements(char* out, int64_t out_stride, const char* in, int64_t in_stride, const RowIndices& at, int64_t n) {
+  if (out_stride == sizeof(T) && in_stride == 0) {
     T* MT_RESTRICT o = reinterpret_cast<T*>(out);
-    for (int64_t i = 0; i < n; i++) o[i] = *reinterpret_cast<const T*>(in + offsets[i]);
+    for (int64_t i = 0; i < n; i++) o[i] = *reinterpret_cast<const T*>(in + at.offset(i));
   } else {
     for (int64_t i = 0; i < n; i++)
-      *reinterpret_cast<T*>(out + i * out_stride) = *reinterpret_cast<const T*>(in + offsets[i]);
+      *reinterpret_cast<T*>(out + i * out_stride) = *reinterpret_cast<const T*>(in + i * in_stride + at.offset(i));
   }
+}
+
+// Every row has the same indices: they are turned into offsets once.
+bool rows_repeat_indices(const IndexArgs& a) {
+  for (int k = 0; k < a.num_indices; k++)
+    for (int d = 1; d < a.ndim; d++)
+      if (a.index_strides[k][d] != 0) return false;
+  return a.ndim > 1;
+}
+
+// One contiguous index tensor is checked block by block where check_first allows it.
+bool checks_while_reading(const IndexArgs& a) {
+  return !a.check_first && a.num_indices == 1 && a.index_strides[0][0] == sizeof(int64_t) && !rows_repeat_indices(a);
 }
 
 template <class T>
@@ -79,23 +93,50 @@ void read(const IndexArgs& a) {
     });
     return;
   }
+  if (rows_repeat_indices(a)) {
+    const int64_t n = a.sizes[0];
+    const std::unique_ptr<int64_t[]> offsets(new int64_t[n]);
+    IndexRow row;
+    for (int k = 0; k < a.num_indices; k++) row.index[k] = a.index[k];
+    for (int64_t i = 0; i < n; i += kIndexBlock) {
+      const int64_t m = std::min(kIndexBlock, n - i);
+      const RowIndices at = row_indices(a, row, i, m, offsets.get() + i);
+      for (int64_t j = 0; j < m; j++) offsets[i + j] = at.offset(j);
+    }
+    IndexArgs outer = a;  // one element for every row
+    outer.sizes[0] = 1;
+    outer.num_indices = 0;
+    outer.numel = a.numel / n;
+    parallel_for(outer.numel, std::max<int64_t>(1, kIndexGrain / n), [&](int64_t begin, int64_t end) {
+      walk_rows(outer, begin, end, [&](const IndexRow& start, int64_t) {
+        read_elements<T>(start.values, out_stride, start.self, in_stride, {offsets.get(), 0, 1}, n);
+      });
+    });
+    return;
+  }
+  const bool check_here = checks_while_reading(a);
+  const int64_t low = a.allow_negative ? -a.indexed_size[0] : 0;
+  std::atomic<bool> bad{false};
   parallel_for(a.numel, kIndexGrain, [&](int64_t begin, int64_t end) {
     walk_rows(a, begin, end, [&](const IndexRow& row, int64_t n) {
-      int64_t offsets[kIndexBlock];
+      int64_t buffer[kIndexBlock];
       for (int64_t i = 0; i < n; i += kIndexBlock) {
         const int64_t m = std::min(kIndexBlock, n - i);
-        row_offsets(a, row, i, m, offsets);
-        if (in_stride != 0)
-          for (int64_t j = 0; j < m; j++) offsets[j] += j * in_stride;
-        read_elements<T>(row.values + i * out_stride, out_stride, row.self + i * in_stride, offsets, m);
+        if (check_here && !all_within(row.index[0] + i * sizeof(int64_t), sizeof(int64_t), m, low, a.indexed_size[0])) {
+          bad = true;
+          return;
+        }
+        const RowIndices at = row_indices(a, row, i, m, buffer);
+        read_elements<T>(row.values + i * out_stride, out_stride, row.self + i * in_stride, in_stride, at, m);
       }
     });
   });
+  if (bad) validate_indices(a);
 }
 
 void index_read(const IndexArgs& a) {
   if (a.numel == 0) return;
-  validate_indices(a);
+  if (!checks_while_reading(a)) validate_indices(a);
   with_element_size(static_cast<int64_t>(size_of(a.dtype)), [&](auto tag) { read<typename decltype(tag)::type>(a); });
 }
 

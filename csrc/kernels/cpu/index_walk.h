@@ -2,6 +2,7 @@
 #pragma once
 #include <algorithm>
 #include <cstdint>
+#include <cstring>
 
 #include "kernels/index.h"
 #include "kernels/parallel.h"
@@ -74,25 +75,56 @@ MT_INLINE int64_t row_offset(const IndexArgs& a, const IndexRow& row) {
   return offset;
 }
 
-// offsets[i] = what the indices of element `first + i` of the row add to the address.
-inline void row_offsets(const IndexArgs& a, const IndexRow& row, int64_t first, int64_t n,
-                        int64_t* MT_RESTRICT offsets) {
+// Where the elements of a row are: element i is at base + i * self stride + wrap(index[i]) * stride bytes, where a negative
+// index counts from `size`. For one contiguous index tensor that is the tensor itself; otherwise the byte offsets are
+// worked out in a buffer of kIndexBlock elements.
+struct RowIndices {
+  const int64_t* index;
+  int64_t size;
+  int64_t stride;
+  MT_INLINE int64_t offset(int64_t i) const {
+    const int64_t k = index[i];
+    return (k + (k < 0 ? size : 0)) * stride;
+  }
+};
+
+// Elements [first, first + n) of the row, n at most kIndexBlock.
+inline RowIndices row_indices(const IndexArgs& a, const IndexRow& row, int64_t first, int64_t n, int64_t* buffer) {
+  if (a.num_indices == 1 && a.index_strides[0][0] == sizeof(int64_t))
+    return {reinterpret_cast<const int64_t*>(row.index[0]) + first, a.indexed_size[0], a.indexed_stride[0]};
   for (int k = 0; k < a.num_indices; k++) {
     const int64_t step = a.index_strides[k][0], size = a.indexed_size[k], stride = a.indexed_stride[k];
     const char* p = row.index[k] + first * step;
-    if (k == 0 && step == 8) {
-      const int64_t* MT_RESTRICT index = reinterpret_cast<const int64_t*>(p);
-      for (int64_t i = 0; i < n; i++) offsets[i] = (index[i] + (index[i] < 0 ? size : 0)) * stride;
-    } else if (k == 0) {
-      for (int64_t i = 0; i < n; i++) offsets[i] = load_index(p + i * step, size) * stride;
+    if (k == 0) {
+      for (int64_t i = 0; i < n; i++) buffer[i] = load_index(p + i * step, size) * stride;
     } else {
-      for (int64_t i = 0; i < n; i++) offsets[i] += load_index(p + i * step, size) * stride;
+      for (int64_t i = 0; i < n; i++) buffer[i] += load_index(p + i * step, size) * stride;
     }
   }
+  return {buffer, 0, 1};
 }
 
 // Throws IndexOutOfRange unless every index is within its bounds.
 void validate_indices(const IndexArgs& a);
+
+// Copies n bytes without a call when they are few.
+MT_INLINE void copy_bytes(char* MT_RESTRICT out, const char* MT_RESTRICT in, int64_t n) {
+  if (n > 64 || n < 4) {
+    memcpy(out, in, n);
+  } else if (n >= 32) {  // two pieces that overlap where they must
+    memcpy(out, in, 32);
+    memcpy(out + n - 32, in + n - 32, 32);
+  } else if (n >= 16) {
+    memcpy(out, in, 16);
+    memcpy(out + n - 16, in + n - 16, 16);
+  } else if (n >= 8) {
+    memcpy(out, in, 8);
+    memcpy(out + n - 8, in + n - 8, 8);
+  } else {
+    memcpy(out, in, 4);
+    memcpy(out + n - 4, in + n - 4, 4);
+  }
+}
 
 }  // namespace MINITORCH_ARCH
 }  // namespace minitorch

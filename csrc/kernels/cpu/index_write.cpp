@@ -17,8 +17,8 @@ namespace {
 
 // dst[i * dst_stride] op= src[i * src_stride]
 using RowFn = void (*)(char* dst, int64_t dst_stride, const char* src, int64_t src_stride, int64_t n);
-// *(dst + offsets[i]) op= src[i * src_stride], for i = keep[0..n) when keep is given, else i < n
-using ElementsFn = void (*)(char* dst, const int64_t* offsets, const char* src, int64_t src_stride,
+// *(dst + i * dst_stride + at.offset(i)) op= src[i * src_stride], for i = keep[0..n) when keep is given, else i < n
+using ElementsFn = void (*)(char* dst, int64_t dst_stride, const RowIndices& at, const char* src, int64_t src_stride,
                             const int32_t* keep, int64_t n);
 struct Writer {
   RowFn row = nullptr;
@@ -93,7 +93,7 @@ void write_row(char* dst, int64_t dst_stride, const char* src, int64_t src_strid
   constexpr int64_t size = sizeof(T);
   if (dst_stride == size && src_stride == size) {
     if constexpr (std::is_same_v<Op, Assign>) {
-      memcpy(dst, src, n * size);
+      copy_bytes(dst, src, n * size);
     } else {
       T* MT_RESTRICT d = reinterpret_cast<T*>(dst);
       const T* MT_RESTRICT s = reinterpret_cast<const T*>(src);
@@ -108,12 +108,17 @@ void write_row(char* dst, int64_t dst_stride, const char* src, int64_t src_strid
 }
 
 template <class Op, class T>
-void write_elements(char* dst, const int64_t* offsets, const char* src, int64_t src_stride, const int32_t* keep,
-                    int64_t n) {
-  for (int64_t j = 0; j < n; j++) {
-    const int64_t i = keep != nullptr ? keep[j] : j;
-    T* d = reinterpret_cast<T*>(dst + offsets[i]);
+void write_elements(char* dst, int64_t dst_stride, const RowIndices& at, const char* src, int64_t src_stride,
+                    const int32_t* keep, int64_t n) {
+  const RowIndices where = at;  // a copy: the writes cannot change it
+  const auto write = [&](int64_t i) {
+    T* d = reinterpret_cast<T*>(dst + i * dst_stride + where.offset(i));
     *d = apply<Op>(*d, *reinterpret_cast<const T*>(src + i * src_stride));
+  };
+  if (keep == nullptr) {
+    for (int64_t i = 0; i < n; i++) write(i);
+  } else {
+    for (int64_t j = 0; j < n; j++) write(keep[j]);
   }
 }
 
@@ -176,6 +181,14 @@ int index_dimension(const IndexArgs& a) {
   return found;
 }
 
+// The n elements at p, moved to the buffer unless they are contiguous already.
+template <class T>
+MT_INLINE const T* contiguous(const char* p, int64_t stride, int64_t n, T* buffer) {
+  if (stride == sizeof(T)) return reinterpret_cast<const T*>(p);
+  for (int64_t i = 0; i < n; i++) buffer[i] = *reinterpret_cast<const T*>(p + i * stride);
+  return buffer;
+}
+
 // Adds rows of 16-bit floats so that every address is rounded once: rows are grouped by where they go and summed in float.
 // `along` is the dimension of the indices, an outer one.
 template <class T>
@@ -197,21 +210,24 @@ void add_grouped_rows(const IndexArgs& a, const IndexRange& range, int along) {
   outer.numel = a.numel / n / count;
   walk_rows(outer, 0, outer.numel, [&](const IndexRow& row, int64_t) {
     float sum[kIndexBlock];
+    T gathered[kIndexBlock];
     for (int64_t target = 0; target < targets; target++) {
       if (first[target] < 0) continue;
-      char* const dst = row.self + target * a.indexed_stride[0];
       for (int64_t j = 0; j < n; j += kIndexBlock) {
         const int64_t m = std::min(kIndexBlock, n - j);
-        for (int64_t k = 0; k < m; k++) sum[k] = *reinterpret_cast<const T*>(dst + (j + k) * dst_stride);
+        char* const dst = row.self + target * a.indexed_stride[0] + j * dst_stride;
+        const T* const start = contiguous<T>(dst, dst_stride, m, gathered);
+        for (int64_t k = 0; k < m; k++) sum[k] = start[k];
         for (int32_t i = first[target]; i >= 0; i = next[i]) {
-          const char* const src = row.values + i * a.values_strides[along] + j * src_stride;
-          if (src_stride == sizeof(T)) {
-            for (int64_t k = 0; k < m; k++) sum[k] += reinterpret_cast<const T*>(src)[k];
-          } else {
-            for (int64_t k = 0; k < m; k++) sum[k] += *reinterpret_cast<const T*>(src + k * src_stride);
-          }
+          const T* const src = contiguous<T>(row.values + i * a.values_strides[along] + j * src_stride, src_stride, m, gathered);
+          for (int64_t k = 0; k < m; k++) sum[k] += static_cast<float>(src[k]);
         }
-        for (int64_t k = 0; k < m; k++) *reinterpret_cast<T*>(dst + (j + k) * dst_stride) = T(sum[k]);
+        if (dst_stride == sizeof(T)) {
+          T* const d = reinterpret_cast<T*>(dst);
+          for (int64_t k = 0; k < m; k++) d[k] = T(sum[k]);
+        } else {
+          for (int64_t k = 0; k < m; k++) *reinterpret_cast<T*>(dst + k * dst_stride) = T(sum[k]);
+        }
       }
     }
   });
@@ -220,17 +236,15 @@ void add_grouped_rows(const IndexArgs& a, const IndexRange& range, int along) {
 void write_points(const IndexArgs& a, const Writer& writer, const IndexRange& range) {
   const int64_t src_stride = a.values_strides[0], dst_stride = a.self_strides[0];
   walk_rows(a, 0, a.numel, [&](const IndexRow& row, int64_t n) {
-    int64_t offsets[kIndexBlock];
+    int64_t buffer[kIndexBlock];
     int32_t keep[kIndexBlock];
     for (int64_t i = 0; i < n; i += kIndexBlock) {
       const int64_t m = std::min(kIndexBlock, n - i);
-      row_offsets(a, row, i, m, offsets);
-      if (dst_stride != 0)
-        for (int64_t j = 0; j < m; j++) offsets[j] += j * dst_stride;
+      const RowIndices at = row_indices(a, row, i, m, buffer);
       char* const dst = row.self + i * dst_stride;
       const char* const src = row.values + i * src_stride;
       if (range.which < 0) {
-        writer.elements(dst, offsets, src, src_stride, nullptr, m);
+        writer.elements(dst, dst_stride, at, src, src_stride, nullptr, m);
         continue;
       }
       const int64_t step = a.index_strides[range.which][0], size = a.indexed_size[range.which];
@@ -240,7 +254,7 @@ void write_points(const IndexArgs& a, const Writer& writer, const IndexRange& ra
         keep[kept] = static_cast<int32_t>(j);
         kept += range.holds(load_index(p + j * step, size));
       }
-      writer.elements(dst, offsets, src, src_stride, keep, kept);
+      writer.elements(dst, dst_stride, at, src, src_stride, keep, kept);
     }
   });
 }

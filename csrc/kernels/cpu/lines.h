@@ -41,8 +41,8 @@ class Lines {
 
   int64_t length() const { return length_; }
   int64_t count() const { return lines_; }
-  int64_t step(int k) const { return step_[k]; }                             // bytes from element to element of a line
-  int64_t pitch(int k) const { return ndim_ > 0 ? strides_[k][0] : 0; }      // bytes from line to line of a tile
+  int64_t step(int k) const { return step_[k]; }                         // bytes from element to element of a line
+  int64_t pitch(int k) const { return ndim_ > 0 ? strides_[k][0] : 0; }  // bytes from line to line of a tile
   // True if memory runs across the lines rather than along them.
   bool across() const { return ndim_ > 0 && sizes_[0] >= 8 && strides_[0][0] > 0 && strides_[0][0] < step_[0]; }
 

@@ -63,39 +63,81 @@ MT_INLINE void normalise_row(T* y, const T* x, int64_t n, typename Channels<T>::
   });
 }
 
+// Evaluation needs one pass, so it goes through memory in order.
 template <class T>
-void forward_planes(const BatchNormArgs& a) {
+void evaluate_planes(const BatchNormArgs& a) {
+  const Channels<T> channels(a);
+  const int64_t hw = a.spatial;
+  Scratch<typename Channels<T>::Affine> affine(a.c);
+  for (int64_t c = 0; c < a.c; c++) affine[c] = channels.from_running(c);
+  parallel_for(a.n * a.c, std::max<int64_t>(1, kGrainSize / 2 / std::max<int64_t>(1, hw)),
+               [&](int64_t begin, int64_t end) {
+                 const Reader<T> xs(a.x, a.dtype, hw);
+                 const Writer<T> ys(a.y, a.dtype, hw);
+                 for (int64_t plane = begin; plane < end; plane++) {
+                   normalise_row(ys.row(plane * hw), xs.row(plane * hw, hw), hw, affine[plane % a.c]);
+                   ys.commit(plane * hw, hw);
+                 }
+               });
+}
+
+// The planes of one channel at a time. A channel stored in another dtype is converted once for all passes if it is
+// small enough to stay in the second-level cache.
+template <class T>
+class ChannelReader {
+ public:
+  ChannelReader(const void* base, DType dtype, int64_t n, int64_t c, int64_t hw)
+      : n_(n),
+        hw_(hw),
+        sample_(c * hw),
+        cached_(dtype != dtype_of<T> && n * hw <= 32768),
+        reader_(base, dtype, cached_ ? 0 : hw),
+        buffer_(cached_ ? n * hw : 0) {}
+  MT_INLINE void open(int64_t c) {
+    channel_ = c * hw_;
+    if (!cached_) return;
+    for (int64_t n = 0; n < n_; n++) reader_.convert_into(buffer_.get() + n * hw_, n * sample_ + channel_, hw_);
+  }
+  MT_INLINE const T* plane(int64_t n) const {
+    return cached_ ? buffer_.get() + n * hw_ : reader_.row(n * sample_ + channel_, hw_);
+  }
+
+ private:
+  int64_t n_, hw_, sample_, channel_ = 0;
+  bool cached_;
+  Reader<T> reader_;
+  Scratch<T> buffer_;
+};
+
+template <class T>
+void train_planes(const BatchNormArgs& a) {
   const Channels<T> channels(a);
   const int64_t hw = a.spatial, sample = a.c * hw;
   parallel_for(
       a.c, std::max<int64_t>(1, kGrainSize / 4 / std::max<int64_t>(1, a.n * hw)), [&](int64_t begin, int64_t end) {
-        const Reader<T> xs(a.x, a.dtype, hw);
+        ChannelReader<T> xs(a.x, a.dtype, a.n, a.c, hw);
         const Writer<T> ys(a.y, a.dtype, hw);
         for (int64_t c = begin; c < end; c++) {
-          typename Channels<T>::Affine f;
-          if (a.training) {
-            double sum = 0, squares = 0;
-            for (int64_t n = 0; n < a.n; n++) {
-              const T* x = xs.row(n * sample + c * hw, hw);
-              add_sums<T, 1>(hw, &sum,
-                             [&](auto tag, int64_t i, auto* acc) { acc[0] += at<typename decltype(tag)::type>(x, i); });
-            }
-            const T mean = static_cast<T>(sum / static_cast<double>(a.n * hw));
-            for (int64_t n = 0; n < a.n; n++) {
-              const T* x = xs.row(n * sample + c * hw, hw);
-              add_sums<T, 1>(hw, &squares, [&](auto tag, int64_t i, auto* acc) {
-                const auto d = at<typename decltype(tag)::type>(x, i) - mean;
-                acc[0] += d * d;
-              });
-            }
-            f = channels.from_batch(c, mean, squares);
-          } else {
-            f = channels.from_running(c);
+          xs.open(c);
+          double sum = 0, squares = 0;
+          for (int64_t n = 0; n < a.n; n++) {
+            const T* x = xs.plane(n);
+            add_sums<T, 1>(hw, &sum,
+                           [&](auto tag, int64_t i, auto* acc) { acc[0] += at<typename decltype(tag)::type>(x, i); });
           }
+          const T mean = static_cast<T>(sum / static_cast<double>(a.n * hw));
+          for (int64_t n = 0; n < a.n; n++) {
+            const T* x = xs.plane(n);
+            add_sums<T, 1>(hw, &squares, [&](auto tag, int64_t i, auto* acc) {
+              const auto d = at<typename decltype(tag)::type>(x, i) - mean;
+              acc[0] += d * d;
+            });
+          }
+          const auto f = channels.from_batch(c, mean, squares);
           if (a.y == nullptr) continue;
           for (int64_t n = 0; n < a.n; n++) {
             const int64_t offset = n * sample + c * hw;
-            normalise_row(ys.row(offset), xs.row(offset, hw), hw, f);
+            normalise_row(ys.row(offset), xs.plane(n), hw, f);
             ys.commit(offset, hw);
           }
         }
@@ -211,13 +253,15 @@ void backward_planes(const BatchNormBackwardArgs& a) {
   const int64_t hw = a.spatial, sample = a.c * hw;
   parallel_for(a.c, std::max<int64_t>(1, kGrainSize / 4 / std::max<int64_t>(1, a.n * hw)),
                [&](int64_t begin, int64_t end) {
-                 const Reader<T> xs(a.x, a.dtype, hw), dys(a.dy, a.dtype, hw);
+                 ChannelReader<T> xs(a.x, a.dtype, a.n, a.c, hw), dys(a.dy, a.dtype, a.n, a.c, hw);
                  const Writer<T> dxs(a.dx, a.dtype, hw);
                  for (int64_t c = begin; c < end; c++) {
                    const T mean = gradients.mean.get()[c];
+                   xs.open(c);
+                   dys.open(c);
                    double s[2] = {};
                    for (int64_t n = 0; n < a.n; n++) {
-                     const T *x = xs.row(n * sample + c * hw, hw), *dy = dys.row(n * sample + c * hw, hw);
+                     const T *x = xs.plane(n), *dy = dys.plane(n);
                      add_sums<T, 2>(hw, s, [&](auto tag, int64_t i, auto* acc) {
                        using V = typename decltype(tag)::type;
                        const V d = at<V>(dy, i);
@@ -229,10 +273,10 @@ void backward_planes(const BatchNormBackwardArgs& a) {
                    if (a.dx == nullptr) continue;
                    for (int64_t n = 0; n < a.n; n++) {
                      const int64_t offset = n * sample + c * hw;
-                     const T* dy = dys.row(offset, hw);
+                     const T* dy = dys.plane(n);
                      T* dx = dxs.row(offset);
                      if (a.training) {
-                       const T* x = xs.row(offset, hw);
+                       const T* x = xs.plane(n);
                        map<T>(hw, [&](auto tag, int64_t i) {
                          using V = typename decltype(tag)::type;
                          put<T, V>(dx, i, (at<V>(dy, i) - t.average - (at<V>(x, i) - t.mean) * t.slope) * t.scale);
@@ -302,7 +346,8 @@ void backward_rows(const BatchNormBackwardArgs& a) {
 void batch_norm(const BatchNormArgs& a) {
   dispatch_compute("batch_norm", a.dtype, [&](auto tag) {
     using T = typename decltype(tag)::type;
-    a.channels_last ? forward_rows<T>(a) : forward_planes<T>(a);
+    if (a.channels_last) return forward_rows<T>(a);
+    a.training ? train_planes<T>(a) : evaluate_planes<T>(a);
   });
 }
 void batch_norm_backward(const BatchNormBackwardArgs& a) {

@@ -21,12 +21,10 @@ struct VecOf;
 template <>
 struct VecOf<float> {
   typedef float type __attribute__((vector_size(64)));
-  typedef int mask __attribute__((vector_size(64)));
 };
 template <>
 struct VecOf<double> {
   typedef double type __attribute__((vector_size(64)));
-  typedef long long mask __attribute__((vector_size(64)));
 };
 template <class T>
 using Vec = typename VecOf<T>::type;
@@ -45,16 +43,15 @@ MT_INLINE void put(T* p, int64_t i, V v) {
   __builtin_memcpy(p + i, &v, sizeof(V));
 }
 
-template <class T>
-MT_INLINE T lane_sum(Vec<T> v) {
-  using Mask = typename VecOf<T>::mask;
-#pragma GCC unroll 4
-  for (int width = kLanes<T> / 2; width > 0; width /= 2) {
-    Mask m;
-    for (int l = 0; l < kLanes<T>; l++) m[l] = (l + width) % kLanes<T>;
-    v += static_cast<Vec<T>>(__builtin_shuffle(v, m));
-  }
-  return v[0];
+MT_INLINE float lane_sum(Vec<float> v) {
+  const auto a = __builtin_shufflevector(v, v, 0, 1, 2, 3, 4, 5, 6, 7) +
+                 __builtin_shufflevector(v, v, 8, 9, 10, 11, 12, 13, 14, 15);
+  const auto b = __builtin_shufflevector(a, a, 0, 1, 2, 3) + __builtin_shufflevector(a, a, 4, 5, 6, 7);
+  return (b[0] + b[2]) + (b[1] + b[3]);
+}
+MT_INLINE double lane_sum(Vec<double> v) {
+  const auto a = __builtin_shufflevector(v, v, 0, 1, 2, 3) + __builtin_shufflevector(v, v, 4, 5, 6, 7);
+  return (a[0] + a[2]) + (a[1] + a[3]);
 }
 
 // Runs f(Tag<V>, i) over [0, n) with V a vector, then V = T for the rest.
@@ -82,7 +79,7 @@ MT_INLINE void add_sums(int64_t n, double* out, const F& f) {
     for (; i + kLanes<T> <= end; i += kLanes<T>) f(Tag<V>{}, i, acc[0]);
     for (int k = 0; k < K; k++) {
       for (int u = 1; u < kUnroll; u++) acc[0][k] += acc[u][k];
-      out[k] += lane_sum<T>(acc[0][k]);
+      out[k] += lane_sum(acc[0][k]);
     }
   }
   T tail[K] = {};
@@ -104,6 +101,10 @@ class Reader {
     if (load_ == nullptr) return reinterpret_cast<const T*>(p);
     load_(buffer_.get(), p, size_, n);
     return buffer_.get();
+  }
+  // Only where the tensor is not stored as T.
+  MT_INLINE void convert_into(T* target, int64_t offset, int64_t n) const {
+    load_(target, base_ + offset * size_, size_, n);
   }
 
  private:

@@ -25,11 +25,16 @@ const char* op_name(PointwiseOp op) {
   return "pointwise";
 }
 
+const Block* find_block(PointwiseOp op, DType compute) {
+  for (auto lookup : {&arithmetic_block, &compare_block, &math_block, &activation_block, &integer_block, &special_block})
+    if (const Block* block = lookup(op, compute)) return block;
+  return nullptr;
+}
+
 void pointwise(PointwiseOp op, const PointwiseView& v, const PointwiseParams& params) {
-  const DType compute = compute_dtype(v.compute);
-  const Block* block = arithmetic_block(op, compute);
-  for (auto lookup : {&compare_block, &math_block, &activation_block, &integer_block, &special_block})
-    if (block == nullptr) block = lookup(op, compute);
+  const Block* block = find_block(op, compute_dtype(v.compute));
+  // The few operators on the bits of a 16-bit float are built for it.
+  if (is_half(v.compute) && op == PointwiseOp::nextafter) block = find_block(op, v.compute);
   if (block == nullptr) missing_kernel(op_name(op), name_of(v.compute));
   run_pointwise(v, *block, params);
 }

@@ -1,7 +1,11 @@
 // The staging loop shared by all pointwise operators (see the header).
 #include "kernels/cpu/pointwise_engine.h"
 
+#include <cstring>
 #include <stdexcept>
+#if defined(__x86_64__)
+#include <immintrin.h>
+#endif
 
 namespace minitorch {
 inline namespace MINITORCH_ARCH {
@@ -40,13 +44,17 @@ bool any_zero(const PointwiseView& v, int k) {
   return found;
 }
 
+bool is_scalar(const PointwiseView& v, int k) {
+  for (int d = 0; d < v.ndim; d++)
+    if (v.strides[k][d] != 0) return false;
+  return true;
+}
+
 void run_staged(const PointwiseView& v, const Block& block, const PointwiseParams& params, Staging* staging) {
-  const bool half = is_half(v.compute);
   for (int k = 0; k < v.num_operands; k++) {
     Staging& s = staging[k];
     s.stride = v.ndim > 0 ? v.strides[k][0] : 0;
     s.step = s.direct ? static_cast<int64_t>(size_of(v.dtype[k])) : 0;
-    s.rounds = half && block.types[k] == DType::F32 && v.dtype[k] != v.compute;
     if (s.direct) continue;
     const DType memory = v.dtype[k], near = s.rounds ? v.compute : memory;
     s.load = load_fn(memory, s.rounds ? near : block.types[k]);
@@ -95,16 +103,74 @@ void run_staged(const PointwiseView& v, const Block& block, const PointwiseParam
 
 }  // namespace
 
+void stream_copy(char* to, const char* from, int64_t bytes) {
+#if defined(__x86_64__)
+  const int64_t head = std::min(bytes, static_cast<int64_t>(-reinterpret_cast<uintptr_t>(to) & 63));
+  memcpy(to, from, head);
+  int64_t i = head;
+  for (; i + 64 <= bytes; i += 64) {
+#if defined(__AVX512F__)
+    _mm512_stream_si512(reinterpret_cast<__m512i*>(to + i), _mm512_loadu_si512(from + i));
+#else
+    for (int j = 0; j < 64; j += 16)
+      _mm_stream_si128(reinterpret_cast<__m128i*>(to + i + j),
+                       _mm_loadu_si128(reinterpret_cast<const __m128i*>(from + i + j)));
+#endif
+  }
+  memcpy(to + i, from + i, bytes - i);
+#else
+  memcpy(to, from, bytes);
+#endif
+}
+
+void stream_fence() {
+#if defined(__x86_64__)
+  _mm_sfence();
+#endif
+}
+
+namespace {
+
+// The single output is large, contiguous, and not an input as well.
+bool streams(const PointwiseView& v) {
+  const int64_t size = static_cast<int64_t>(size_of(v.dtype[0]));
+  if (v.numel * size < kStreamBytes || v.num_outputs != 1 || v.ndim != 1) return false;
+  for (int k = 1; k < v.num_operands; k++)
+    if (v.data[k] == v.data[0]) return false;
+  return true;
+}
+
+}  // namespace
+
 void run_pointwise(const PointwiseView& v, const Block& block, const PointwiseParams& params) {
   if (block.refuses_zero && any_zero(v, 2)) throw std::runtime_error("ZeroDivisionError");
   Staging staging[kMaxOperands];
+  const bool half = is_half(v.compute);
   bool all_direct = true;
   for (int k = 0; k < v.num_operands; k++) {
     const int64_t size = static_cast<int64_t>(size_of(v.dtype[k]));
-    staging[k].direct = v.dtype[k] == block.types[k] && (v.ndim == 0 || v.strides[k][0] == size);
+    staging[k].rounds = half && block.types[k] == DType::F32 && v.dtype[k] != v.compute &&
+                        !(block.wide_scalar && k == 2 && is_scalar(v, k));
+    staging[k].direct =
+        v.dtype[k] == block.types[k] && (v.ndim == 0 || v.strides[k][0] == size) && !staging[k].rounds;
     all_direct = all_direct && staging[k].direct;
   }
-  if (all_direct) {
+  if (all_direct && streams(v)) {
+    const int64_t size = static_cast<int64_t>(size_of(v.dtype[0]));
+    for_each_row(v, [&](char* const* ptrs, int64_t n) {
+      alignas(64) char buffer[kBlock * 16];
+      char* at[kMaxOperands];
+      for (int k = 0; k < v.num_operands; k++) at[k] = ptrs[k];
+      at[0] = buffer;
+      for (int64_t i = 0; i < n; i += kBlock) {
+        const int64_t m = std::min(kBlock, n - i);
+        block.run(params, at, m);
+        stream_copy(ptrs[0] + i * size, buffer, m * size);
+        for (int k = 1; k < v.num_operands; k++) at[k] += m * static_cast<int64_t>(size_of(v.dtype[k]));
+      }
+      stream_fence();
+    });
+  } else if (all_direct) {
     for_each_row(v, [&](char* const* ptrs, int64_t n) { block.run(params, ptrs, n); });
   } else {
     run_staged(v, block, params, staging);

@@ -39,12 +39,14 @@ inline void for_each_row_in(const PointwiseView& v, int64_t begin, int64_t end, 
     f(static_cast<char* const*>(ptrs), n);
     i += n;
     if (i == end) break;
-    // The piece ended at the end of its row: back to the row's start, then carry into the outer dimensions.
-    for (int k = 0; k < operands; k++) ptrs[k] -= index[0] * v.strides[k][0];
-    index[0] = 0;
+    // The piece ended at the end of its row: back to the row's start, then on to the next, carrying outwards.
+    if (index[0] != 0) {
+      for (int k = 0; k < operands; k++) ptrs[k] -= index[0] * v.strides[k][0];
+      index[0] = 0;
+    }
     for (int d = 1; d < v.ndim; d++) {
       for (int k = 0; k < operands; k++) ptrs[k] += v.strides[k][d];
-      if (++index[d] < v.sizes[d]) break;
+      if (MT_LIKELY(++index[d] < v.sizes[d])) break;
       for (int k = 0; k < operands; k++) ptrs[k] -= v.sizes[d] * v.strides[k][d];
       index[d] = 0;
     }
@@ -61,6 +63,12 @@ inline void for_each_row(const PointwiseView& v, const F& f) {
   parallel_for(v.numel, kGrainSize, [&](int64_t begin, int64_t end) { for_each_row_in(v, begin, end, f); });
 }
 
+// Results this large are not read again from the cache: they are written around it, which saves reading the lines first.
+inline constexpr int64_t kStreamBytes = 32 << 20;
+// memcpy with non-temporal stores where the instruction set has them. A kernel ends with stream_fence().
+void stream_copy(char* to, const char* from, int64_t bytes);
+void stream_fence();
+
 // One operator in one compute type: the loop over a contiguous block, and the types it takes its operands in.
 // ptrs[0..outputs) are written, the rest read.
 using BlockFn = void (*)(const PointwiseParams& params, char* const* ptrs, int64_t n);
@@ -69,6 +77,7 @@ struct Block {
   int num_operands;
   DType types[kMaxOperands];
   bool refuses_zero;  // integer division: operand 2 must not hold a zero
+  bool wide_scalar;   // a scalar as operand 2 keeps its precision beside 16-bit floats
 };
 
 // Runs the block over the view. Throws std::runtime_error("ZeroDivisionError") before anything is written.
@@ -102,16 +111,17 @@ MT_INLINE void loop_two(const F& f, A* first, B* second, int64_t n, const In*...
     second[i] = r.second;
   }
 }
-template <class F, class T>
-MT_INLINE void loop_with_exceptions(const F& f, T* out, int64_t n, const T* in) {
+template <class F, class R, class... In>
+MT_INLINE void loop_with_exceptions(const F& f, R* out, int64_t n, const In*... in) {
   for (int64_t begin = 0; begin < n; begin += kBlock) {
-    const int64_t m = std::min(kBlock, n - begin);
+    const int64_t end = std::min(begin + kBlock, n);
     int exceptional = 0;
-    for (int64_t i = 0; i < m; i++) exceptional |= F::exceptional(in[begin + i]);
+    for (int64_t i = begin; i < end; i++) exceptional |= F::exceptional(in[i]...);
     if (MT_LIKELY(!exceptional)) {
-      loop(f, out + begin, m, in + begin);
+      loop(f, out + begin, end - begin, (in + begin)...);
     } else {
-      for (int64_t i = begin; i < begin + m; i++) out[i] = F::exceptional(in[i]) ? f.exceptional_value(in[i]) : f(in[i]);
+      for (int64_t i = begin; i < end; i++)
+        out[i] = F::exceptional(in[i]...) ? f.exceptional_value(in[i]...) : f(in[i]...);
     }
   }
 }
@@ -138,11 +148,12 @@ struct BlockOf<F, R (F::*)(In...) const> {
   }
 
   static constexpr Block make() {
-    Block b{&run, outputs + static_cast<int>(sizeof...(In)), {}, false};
+    Block b{&run, outputs + static_cast<int>(sizeof...(In)), {}, false, false};
     int k = 0;
     for (const DType t : Outputs<R>::types) b.types[k++] = t;
     for (const DType t : {dtype_of<In>...}) b.types[k++] = t;
     if constexpr (requires { F::divides; }) b.refuses_zero = std::is_integral_v<R>;
+    if constexpr (requires { F::wide_scalar; }) b.wide_scalar = true;
     return b;
   }
   static constexpr Block block = make();

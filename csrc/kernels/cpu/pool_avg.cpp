@@ -38,16 +38,17 @@ void forward_rows(const AvgPoolArgs& args) {
   const PoolShape& s = args.shape;
   const PoolWindow& w = args.window;
   const Averages a(args);
+  const Reaches reaches(s, w);
   const int64_t in = elements(s.in), out = s.out[2];
   for_output_rows(
       s, s.n * s.c, out * w.kernel[0] * w.kernel[1] * w.kernel[2], [&](int64_t image, int64_t od, int64_t oh) {
-        Scratch<C> sums(out);
+        Scratch<C, 2048> sums(out);
         sums.zero(out);
         C* sum = sums.get();
         for (int64_t d = a.depth.start[od]; d < a.depth.end[od]; d++)
           for (int64_t h = a.height.start[oh]; h < a.height.end[oh]; h++)
             for (int64_t k = 0; k < w.kernel[2]; k++) {
-              const Reach reach(s, w, k);
+              const Reach& reach = reaches[k];
               const T* x = static_cast<const T*>(args.x) + image * in + (d * s.in[1] + h) * s.in[2] + reach.offset;
               with_stride(w.stride[2], [&](auto stride) {
                 for (int64_t i = reach.low; i < reach.high; i++) sum[i] += static_cast<C>(x[i * stride]);
@@ -69,18 +70,28 @@ void forward_pixels(const AvgPoolArgs& args) {
   const int64_t lanes = images.lanes, in = elements(s.in) * lanes;
   const int64_t window = a.depth.valid(0) * a.height.valid(0) * a.width.valid(0);
   for_output_rows(s, images.count, s.out[2] * lanes * window, [&](int64_t image, int64_t od, int64_t oh) {
-    Scratch<C> sums(lanes);
+    Scratch<C, 2048> sums(lanes);
     C* sum = sums.get();
     T* y = static_cast<T*>(args.y) + ((image * s.out[0] + od) * s.out[1] + oh) * s.out[2] * lanes;
+    const T* image_x = static_cast<const T*>(args.x) + image * in;
     for (int64_t ow = 0; ow < s.out[2]; ow++, y += lanes) {
+      const C count = static_cast<C>(a.empty(od, oh, ow) ? 1 : a.count(od, oh, ow));
+      if (lanes == 1) {
+        C total(0);
+        for (int64_t d = a.depth.start[od]; d < a.depth.end[od]; d++)
+          for (int64_t h = a.height.start[oh]; h < a.height.end[oh]; h++)
+            for (int64_t w = a.width.start[ow]; w < a.width.end[ow]; w++)
+              total += static_cast<C>(image_x[(d * s.in[1] + h) * s.in[2] + w]);
+        *y = static_cast<T>(static_cast<C>(total / count));
+        continue;
+      }
       sums.zero(lanes);
       for (int64_t d = a.depth.start[od]; d < a.depth.end[od]; d++)
         for (int64_t h = a.height.start[oh]; h < a.height.end[oh]; h++)
           for (int64_t w = a.width.start[ow]; w < a.width.end[ow]; w++) {
-            const T* x = static_cast<const T*>(args.x) + image * in + ((d * s.in[1] + h) * s.in[2] + w) * lanes;
+            const T* x = image_x + ((d * s.in[1] + h) * s.in[2] + w) * lanes;
             for (int64_t l = 0; l < lanes; l++) sum[l] += static_cast<C>(x[l]);
           }
-      const C count = static_cast<C>(a.empty(od, oh, ow) ? 1 : a.count(od, oh, ow));
       for (int64_t l = 0; l < lanes; l++) y[l] = static_cast<T>(static_cast<C>(sum[l] / count));
     }
   });
@@ -95,6 +106,7 @@ void backward(const AvgPoolArgs& args, bool rows) {
   const PoolShape& s = args.shape;
   const PoolWindow& window = args.window;
   const Averages a(args);
+  const Reaches reaches(s, window);
   const Images images(s);
   const int64_t lanes = images.lanes, in = elements(s.in) * lanes, out = elements(s.out) * lanes;
   parallel_for(images.count, std::max<int64_t>(1, kGrainSize / 4 / std::max<int64_t>(1, in + out)),
@@ -119,7 +131,7 @@ void backward(const AvgPoolArgs& args, bool rows) {
                          for (int64_t d = d0; d < d1; d++)
                            for (int64_t h = h0; h < h1; h++)
                              for (int64_t k = 0; k < window.kernel[2]; k++) {
-                               const Reach reach(s, window, k);
+                               const Reach& reach = reaches[k];
                                C* row = target + (d * s.in[1] + h) * s.in[2] + reach.offset;
                                with_stride(window.stride[2], [&](auto stride) {
 #pragma GCC ivdep

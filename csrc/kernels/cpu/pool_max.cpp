@@ -51,20 +51,46 @@ void max_pixel(const T* x, T* y, int64_t* indices, const int64_t (&in)[3], int64
   for (int64_t l = 0; l < lanes; l++) y[l] = static_cast<T>(best[l]);
 }
 
+// The same for one lane, in registers.
+template <class T>
+void max_element(const T* x, T* y, int64_t* index, const int64_t (&in)[3], const Axis (&axes)[3], int64_t od,
+                 int64_t oh, int64_t ow) {
+  const Axis &a = axes[0], &b = axes[1], &c = axes[2];
+  compute_t<T> best = lowest<T>();
+  int64_t at = (a.start[od] * in[1] + b.start[oh]) * in[2] + c.start[ow];
+  for (int64_t d = a.start[od]; d < a.end[od]; d += a.step)
+    for (int64_t h = b.start[oh]; h < b.end[oh]; h += b.step) {
+      const int64_t row = (d * in[1] + h) * in[2];
+      for (int64_t w = c.start[ow]; w < c.end[ow]; w += c.step) {
+        const compute_t<T> value = x[row + w];
+        const bool m = wins(value, best);
+        best = m ? value : best;
+        at = m ? row + w : at;
+      }
+    }
+  *y = static_cast<T>(best);
+  *index = at;
+}
+
 template <class T>
 void max_pixels(const MaxPoolArgs& args) {
   const PoolShape& s = args.shape;
   const Images images(s);
   const Axis axes[3] = {{s, args.window, 0}, {s, args.window, 1}, {s, args.window, 2}};
-  const int64_t in = elements(s.in) * images.lanes, out = elements(s.out) * images.lanes;
+  const int64_t lanes = images.lanes, in = elements(s.in) * lanes, out = elements(s.out) * lanes;
   const int64_t window = axes[0].valid(0) * axes[1].valid(0) * axes[2].valid(0);
-  for_output_rows(s, images.count, s.out[2] * images.lanes * window, [&](int64_t image, int64_t od, int64_t oh) {
-    Scratch<compute_t<T>> best(images.lanes);
-    const int64_t row = image * out + (od * s.out[1] + oh) * s.out[2] * images.lanes;
+  for_output_rows(s, images.count, s.out[2] * lanes * window, [&](int64_t image, int64_t od, int64_t oh) {
+    const int64_t row = image * out + (od * s.out[1] + oh) * s.out[2] * lanes;
+    const T* x = static_cast<const T*>(args.x) + image * in;
+    T* y = static_cast<T*>(args.y) + row;
+    int64_t* indices = static_cast<int64_t*>(args.indices) + row;
+    if (lanes == 1) {
+      for (int64_t ow = 0; ow < s.out[2]; ow++) max_element(x, y + ow, indices + ow, s.in, axes, od, oh, ow);
+      return;
+    }
+    Scratch<compute_t<T>, 2048> best(lanes);
     for (int64_t ow = 0; ow < s.out[2]; ow++)
-      max_pixel(static_cast<const T*>(args.x) + image * in, static_cast<T*>(args.y) + row + ow * images.lanes,
-                static_cast<int64_t*>(args.indices) + row + ow * images.lanes, s.in, images.lanes, axes, od, oh, ow,
-                best.get());
+      max_pixel(x, y + ow * lanes, indices + ow * lanes, s.in, lanes, axes, od, oh, ow, best.get());
   });
 }
 
@@ -75,11 +101,12 @@ void max_rows(const MaxPoolArgs& args) {
   const PoolShape& s = args.shape;
   const PoolWindow& w = args.window;
   const Axis depth(s, w, 0), height(s, w, 1), width(s, w, 2);
+  const Reaches reaches(s, w);
   const int64_t in = elements(s.in), out = s.out[2];
   for_output_rows(
       s, s.n * s.c, out * w.kernel[0] * w.kernel[1] * w.kernel[2], [&](int64_t image, int64_t od, int64_t oh) {
-        Scratch<C> best_memory(out);
-        Scratch<int32_t> position_memory(out);
+        Scratch<C, 2048> best_memory(out);
+        Scratch<int32_t, 2048> position_memory(out);
         C* best = best_memory.get();
         int32_t* position = position_memory.get();
         const int32_t first = static_cast<int32_t>((depth.start[od] * s.in[1] + height.start[oh]) * s.in[2]);
@@ -90,7 +117,7 @@ void max_rows(const MaxPoolArgs& args) {
         for (int64_t d = depth.start[od]; d < depth.end[od]; d += depth.step)
           for (int64_t h = height.start[oh]; h < height.end[oh]; h += height.step)
             for (int64_t k = 0; k < w.kernel[2]; k++) {
-              const Reach reach(s, w, k);
+              const Reach& reach = reaches[k];
               const int64_t base = (d * s.in[1] + h) * s.in[2] + reach.offset;
               const T* x = static_cast<const T*>(args.x) + image * in + base;
               with_stride(w.stride[2], [&](auto stride) {
@@ -113,7 +140,9 @@ void max_rows(const MaxPoolArgs& args) {
 
 void max_pool(const MaxPoolArgs& a) {
   const bool regular = a.window.kernel[0] != 0;
-  const bool rows = regular && !a.shape.channels_last && elements(a.shape.in) < std::numeric_limits<int32_t>::max();
+  // Rows shorter than half a vector gain nothing from the row-by-row way.
+  const bool rows = regular && !a.shape.channels_last && a.shape.out[2] >= 8 &&
+                    elements(a.shape.in) < std::numeric_limits<int32_t>::max();
   const auto run = [&](auto tag) {
     using T = typename decltype(tag)::type;
     if constexpr (is_floating_v<T>) {  // integers are rare here: one way is enough
@@ -151,13 +180,12 @@ void fractional(const FractionalMaxPoolArgs& args) {
           axes[d].end[i] = axes[d].start[i] + args.kernel[d];
         }
       }
-      C best;
       int64_t o = image * out;
       for (int64_t od = 0; od < s.out[0]; od++)
         for (int64_t oh = 0; oh < s.out[1]; oh++)
           for (int64_t ow = 0; ow < s.out[2]; ow++, o++)
-            max_pixel(static_cast<const T*>(args.x) + image * in, static_cast<T*>(args.y) + o,
-                      static_cast<int64_t*>(args.indices) + o, s.in, 1, axes, od, oh, ow, &best);
+            max_element(static_cast<const T*>(args.x) + image * in, static_cast<T*>(args.y) + o,
+                        static_cast<int64_t*>(args.indices) + o, s.in, axes, od, oh, ow);
     }
   });
 }

@@ -78,6 +78,18 @@ struct Reach {
         high(offset >= s.in[2] ? 0 : std::min(s.out[2], (s.in[2] - 1 - offset) / w.stride[2] + 1)) {}
 };
 
+// The reach of every position of a window along a row.
+class Reaches {
+ public:
+  MT_INLINE Reaches(const PoolShape& s, const PoolWindow& w) : memory_(w.kernel[2]) {
+    for (int64_t k = 0; k < w.kernel[2]; k++) memory_[k] = Reach(s, w, k);
+  }
+  MT_INLINE const Reach& operator[](int64_t k) const { return memory_[k]; }
+
+ private:
+  Scratch<Reach, 512> memory_;
+};
+
 // f(stride) with the strides that most networks use as constants, which lets the compiler load without gathers.
 template <class F>
 MT_INLINE void with_stride(int64_t stride, const F& f) {

@@ -2,8 +2,8 @@
 //
 // Two loops. When memory runs along the reduced dimension, each output folds runs of its slice ("rows"). When it runs
 // along a kept dimension, a tile of outputs folds row after row of the tile ("columns"), vectorised over the outputs.
-// Elements of another dtype or stride than the loops read pass through a buffer that fits in cache. With few outputs the
-// reduced extent is cut into segments by shape alone, so that results do not depend on the number of threads.
+// Elements of another dtype or stride than the loops read pass through a buffer that fits in cache. With few outputs
+// the reduced extent is cut into segments by shape alone, so that results do not depend on the number of threads.
 #include "kernels/cpu/cast.h"
 #include "kernels/cpu/reduce_engine.h"
 #include "kernels/cpu/scratch.h"
@@ -13,10 +13,10 @@ namespace minitorch {
 inline namespace MINITORCH_ARCH {
 namespace {
 
-constexpr int64_t kLeaf = 2048;       // elements of a row that share one accumulation without merging
-constexpr int64_t kStaged = 1024;     // elements converted at a time
-constexpr int64_t kShortRun = 64;     // shorter runs of a row are gathered into the buffer
-constexpr int kMaxLevels = 64;        // of the pairwise merge
+constexpr int64_t kLeaf = 2048;    // elements of a row that share one accumulation without merging
+constexpr int64_t kStaged = 1024;  // elements converted at a time
+constexpr int64_t kShortRun = 64;  // shorter runs of a row are gathered into the buffer
+constexpr int kMaxLevels = 64;     // of the pairwise merge
 constexpr int64_t kMaxSegments = 64;
 
 // Sizes and byte strides of some of the view's dimensions, smallest input stride first.
@@ -92,17 +92,17 @@ class Driver {
     }
     reduced_.finish(static_cast<int64_t>(size_of(dtype)));
     kept_.finish(static_cast<int64_t>(size_of(dtype)));
-    columns_ = kept_.numel > 1 && (Dims::key(kept_.in[0]) < Dims::key(reduced_.in[0]) ||
-                                   (reduced_.numel < 16 && kept_.size[0] >= 32));
+    columns_ = kept_.numel > 1 &&
+               (Dims::key(kept_.in[0]) < Dims::key(reduced_.in[0]) || (reduced_.numel < 16 && kept_.size[0] >= 32));
     direct_ = dtype == r_.compute && (columns_ ? kept_ : reduced_).in[0] == element_;
     load_ = load_fn(dtype, r_.compute);
   }
 
   void run() const {
     const int64_t extent = reduced_.numel;
-    const int64_t width = std::min(
-        kept_.size[0], columns_ ? (direct_ ? int64_t{512} : int64_t{128})
-                                : std::clamp<int64_t>(16384 / std::max<int64_t>(extent, 1), 1, 256));
+    const int64_t width =
+        std::min(kept_.size[0], columns_ ? (direct_ ? int64_t{512} : int64_t{128})
+                                         : std::clamp<int64_t>(16384 / std::max<int64_t>(extent, 1), 1, 256));
     const int64_t tiles = (kept_.size[0] + width - 1) / width;
     const int64_t groups = kept_.numel / kept_.size[0] * tiles;
     int64_t segments = 1;
@@ -119,7 +119,8 @@ class Driver {
       const int64_t acc_bytes = (unit_bytes + 63) / 64 * 64, result_bytes = 2 * 16 * width + 32;
       const int64_t convert_bytes = (staging_bytes(width) + 63) / 64 * 64;
       const bool merges = columns_ && r_.cascade && extent > kLeafRows;
-      const Scratch<char, 4096> memory(acc_bytes + result_bytes + convert_bytes + (merges ? kMaxLevels * unit_bytes : 0));
+      const Scratch<char, 4096> memory(acc_bytes + result_bytes + convert_bytes +
+                                       (merges ? kMaxLevels * unit_bytes : 0));
       char* const results = memory.get() + acc_bytes;
       char* const staging = results + result_bytes;
       char* const levels = staging + convert_bytes;
@@ -131,6 +132,9 @@ class Driver {
         const int64_t from = extent * segment / segments, to = extent * (segment + 1) / segments;
         if (columns_)
           fold_columns(target, tile, from, to, staging, levels);
+        else if (direct_ && reduced_.ndim == 1 && (!r_.cascade || to - from <= kLeaf))
+          r_.row(target, {tile.width, 0, tile.width, kept_.in[0], from}, tile.in + from * reduced_.in[0], to - from,
+                 p_);
         else
           for (int64_t j = 0; j < tile.width; j++)
             fold_row(target, j, tile.width, tile.in + j * kept_.in[0], from, to, staging);
@@ -185,12 +189,12 @@ class Driver {
   // Folds elements [begin, begin + count) of a slice into accumulator i of n.
   void feed_row(void* acc, int64_t i, int64_t n, const char* in, int64_t begin, int64_t count, char* staging) const {
     const int64_t stride = reduced_.in[0];
-    if (direct_ && reduced_.ndim == 1) return r_.row(acc, i, n, in + begin * stride, count, begin, p_);
+    if (direct_ && reduced_.ndim == 1) return r_.row(acc, {n, i, 1, 0, begin}, in + begin * stride, count, p_);
     Runs runs(reduced_, begin);
     for (int64_t done = 0; done < count;) {
       int64_t run = std::min(runs.left(), count - done);
       if (direct_ && (run >= kShortRun || run == count)) {
-        r_.row(acc, i, n, in + runs.offset(), run, begin + done, p_);
+        r_.row(acc, {n, i, 1, 0, begin + done}, in + runs.offset(), run, p_);
         done += run;
         runs.advance(run);
         continue;
@@ -204,7 +208,7 @@ class Driver {
         done += run;
         runs.advance(run);
       }
-      r_.row(acc, i, n, staging, filled, begin + first, p_);
+      r_.row(acc, {n, i, 1, 0, begin + first}, staging, filled, p_);
     }
   }
 

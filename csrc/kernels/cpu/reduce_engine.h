@@ -12,8 +12,22 @@
 namespace minitorch {
 inline namespace MINITORCH_ARCH {
 
-// Accumulators of n outputs lie in planes: plane p starts at p * n elements of 8 bytes or, when there is one plane only,
-// holds elements of acc_size bytes.
+// Which of n accumulators a fold of rows goes to.
+struct RowRange {
+  int64_t n, first, rows;
+  int64_t pitch;  // bytes from row to row
+  int64_t base;   // position of the first element in the reduced slice
+
+  // Calls f(accumulator, its row).
+  template <class T, class F>
+  MT_INLINE void for_each(const void* x, const F& f) const {
+    for (int64_t j = 0; j < rows; j++)
+      f(first + j, reinterpret_cast<const T*>(static_cast<const char*>(x) + j * pitch));
+  }
+};
+
+// Accumulators of n outputs lie in planes: plane p starts at p * n elements of 8 bytes or, when there is one plane
+// only, holds elements of acc_size bytes.
 struct Reducer {
   DType compute;    // the dtype that the loops read
   int acc_size;     // bytes of one output's accumulator
@@ -22,18 +36,19 @@ struct Reducer {
   DType result[2];  // the dtypes that finish() writes
 
   void (*init)(void* acc, int64_t n);
-  // Folds x[0..count) into accumulator i of n. `base` is the position of x[0] in the reduced slice.
-  void (*row)(void* acc, int64_t i, int64_t n, const void* x, int64_t count, int64_t base, const ReduceParams& p);
+  // Folds `count` elements at x + r.pitch * j bytes into accumulator r.first + j, for j < r.rows.
+  void (*row)(void* acc, const RowRange& r, const void* x, int64_t count, const ReduceParams& p);
   // Folds rows[r][j] into accumulator j, for r < count and j < n.
   void (*columns)(void* acc, int64_t n, const void* const* rows, int64_t count, int64_t base, const ReduceParams& p);
   // Merges the accumulators of a later part of the slice into acc.
   void (*merge)(void* acc, const void* other, int64_t n);
-  // Writes the results of n outputs, each reduced from `count` elements. out[k] may be the same memory as acc's plane k.
+  // Writes the results of n outputs, each reduced from `count` elements. out[k] may be the same memory as acc's plane
+  // k.
   void (*finish)(void* const* out, const void* acc, int64_t n, int64_t count, const ReduceParams& p);
 };
 
-// Each returns false if it does not know the operator for the dtype: that of the first output for sums, the view's compute
-// dtype for the others.
+// Each returns false if it does not know the operator for the dtype: that of the first output for sums, the view's
+// compute dtype for the others.
 bool find_sum_reducer(ReduceOp op, DType dtype, Reducer& r);
 bool find_minmax_reducer(ReduceOp op, DType dtype, Reducer& r);
 bool find_norm_reducer(ReduceOp op, DType dtype, double p, Reducer& r);
@@ -50,6 +65,27 @@ struct LanesOf {
 };
 template <class T>
 using Lanes = typename LanesOf<T>::type;
+
+// Merges the lanes of v in a tree.
+template <class T, class F>
+MT_INLINE T merge_lanes(const F& f, Lanes<T> v) {
+  constexpr int64_t L = LanesOf<T>::count;
+  if constexpr (sizeof(T) >= 4) {
+    using Int = std::conditional_t<sizeof(T) == 4, int32_t, int64_t>;
+    typedef Int I __attribute__((vector_size(64)));
+    I lane;
+    for (int64_t k = 0; k < L; k++) lane[k] = static_cast<Int>(k);
+#pragma GCC unroll 4
+    for (int64_t w = L / 2; w > 0; w /= 2) v = f.merge(v, Lanes<T>(__builtin_shuffle(v, lane ^ static_cast<Int>(w))));
+    return v[0];
+  } else {
+    T lanes[L];
+    memcpy(lanes, &v, sizeof(lanes));
+    for (int64_t w = L / 2; w > 0; w /= 2)
+      for (int64_t k = 0; k < w; k++) lanes[k] = f.merge(lanes[k], lanes[k + w]);
+    return lanes[0];
+  }
+}
 
 // A fold is a map of each element followed by a merge that is associative up to rounding. F has
 //   T identity(), map(x), merge(a, b);
@@ -76,11 +112,7 @@ MT_INLINE T fold_contiguous(const F& f, const T* x, int64_t n) {
         a0 = f.merge(f.merge(a0, a1), f.merge(a2, a3));
       }
       for (; i + L <= n; i += L) a0 = f.merge(a0, at(i));
-      alignas(64) T lanes[L];
-      memcpy(lanes, &a0, sizeof(lanes));
-      for (int64_t w = L / 2; w > 0; w /= 2)
-        for (int64_t k = 0; k < w; k++) lanes[k] = f.merge(lanes[k], lanes[k + w]);
-      result = lanes[0];
+      result = merge_lanes<T>(f, a0);
     }
   } else {
     if (n >= 8) {
@@ -110,10 +142,10 @@ struct FoldLoops {
     for (int64_t j = 0; j < n; j++) a[j] = identity;
   }
 
-  static void row(void* acc, int64_t i, int64_t, const void* x, int64_t count, int64_t, const ReduceParams& p) {
+  static void row(void* acc, const RowRange& r, const void* x, int64_t count, const ReduceParams& p) {
     const F f = make(p);
-    T* a = static_cast<T*>(acc) + i;
-    *a = f.merge(*a, fold_contiguous(f, static_cast<const T*>(x), count));
+    T* a = static_cast<T*>(acc);
+    r.for_each<T>(x, [&](int64_t i, const T* v) { a[i] = f.merge(a[i], fold_contiguous(f, v, count)); });
   }
 
   static void columns(void* acc, int64_t n, const void* const* rows, int64_t count, int64_t, const ReduceParams& p) {
@@ -155,8 +187,16 @@ struct FoldLoops {
 template <class F, class T>
 constexpr Reducer fold_reducer(bool cascade) {
   using L = FoldLoops<F, T>;
-  return {dtype_of<T>, static_cast<int>(sizeof(T)), cascade,     1,          {dtype_of<T>, dtype_of<T>},
-          &L::init,    &L::row,                     &L::columns, &L::merge, &L::finish};
+  return {dtype_of<T>,
+          static_cast<int>(sizeof(T)),
+          cascade,
+          1,
+          {dtype_of<T>, dtype_of<T>},
+          &L::init,
+          &L::row,
+          &L::columns,
+          &L::merge,
+          &L::finish};
 }
 
 }  // namespace MINITORCH_ARCH

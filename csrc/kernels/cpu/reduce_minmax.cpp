@@ -60,9 +60,11 @@ struct IndexLoops {
   }
 
   // The maximum of a block first, vectorised; its position only when the block improves on the value so far.
-  static void row(void* acc, int64_t i, int64_t n, const void* x, int64_t count, int64_t base, const ReduceParams&) {
+  static void row(void* acc, const RowRange& r, const void* x, int64_t count, const ReduceParams&) {
+    r.for_each<T>(x, [&](int64_t i, const T* v) { find(acc, i, r.n, v, count, r.base); });
+  }
+  static MT_INLINE void find(void* acc, int64_t i, int64_t n, const T* v, int64_t count, int64_t base) {
     constexpr int64_t kSearch = 512;
-    const T* v = static_cast<const T*>(x);
     T value = values(acc)[i];
     for (int64_t b = 0; b < count; b += kSearch) {
       const int64_t m = std::min(kSearch, count - b);
@@ -118,16 +120,8 @@ struct IndexLoops {
   }
 
   static constexpr Reducer make(bool both) {
-    return {dtype_of<T>,
-            16,
-            false,
-            both ? 2 : 1,
-            {both ? dtype_of<T> : DType::I64, DType::I64},
-            &init,
-            &row,
-            &columns,
-            &merge,
-            both ? &finish_both : &finish_index};
+    return {dtype_of<T>, 16,   false,    both ? 2 : 1, {both ? dtype_of<T> : DType::I64, DType::I64},
+            &init,       &row, &columns, &merge,       both ? &finish_both : &finish_index};
   }
 };
 
@@ -142,11 +136,12 @@ struct AminmaxLoops {
     Min::init(acc, n);
     Max::init(high(acc, n), n);
   }
-  static void row(void* acc, int64_t i, int64_t n, const void* x, int64_t count, int64_t base, const ReduceParams& p) {
-    Min::row(acc, i, n, x, count, base, p);
-    Max::row(high(acc, n), i, n, x, count, base, p);
+  static void row(void* acc, const RowRange& r, const void* x, int64_t count, const ReduceParams& p) {
+    Min::row(acc, r, x, count, p);
+    Max::row(high(acc, r.n), r, x, count, p);
   }
-  static void columns(void* acc, int64_t n, const void* const* rows, int64_t count, int64_t base, const ReduceParams& p) {
+  static void columns(void* acc, int64_t n, const void* const* rows, int64_t count, int64_t base,
+                      const ReduceParams& p) {
     Min::columns(acc, n, rows, count, base, p);
     Max::columns(high(acc, n), n, rows, count, base, p);
   }

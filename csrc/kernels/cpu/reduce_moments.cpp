@@ -42,12 +42,17 @@ template <class T>
 struct MomentLoops {
   static void init(void* acc, int64_t n) { memset(acc, 0, n * 3 * sizeof(double)); }
 
-  static void row(void* acc, int64_t i, int64_t n, const void* x, int64_t count, int64_t, const ReduceParams&) {
+  static void row(void* acc, const RowRange& r, const void* x, int64_t count, const ReduceParams&) {
+    const Moments moments(acc, r.n);
+    r.for_each<T>(x, [&](int64_t i, const T* v) { add_row(moments, i, v, count); });
+  }
+
+  static void add_row(const Moments& moments, int64_t i, const T* x, int64_t count) {
     constexpr int64_t kBlock = 1024;
     typedef double D __attribute__((vector_size(64)));
     typedef T V __attribute__((vector_size(8 * sizeof(T)), aligned(sizeof(T)), may_alias));
     for (int64_t b = 0; b < count; b += kBlock) {
-      const T* v = static_cast<const T*>(x) + b;
+      const T* v = x + b;
       const int64_t m = std::min(kBlock, count - b);
       const double centre = fold_contiguous(Plain<T>{}, v, m) / static_cast<T>(m);
       D s1a{}, s1b{}, s2a{}, s2b{};
@@ -69,7 +74,7 @@ struct MomentLoops {
         s1 += d;
         s2 += d * d;
       }
-      Moments(acc, n).add(i, centre + s1 / m, s2 - s1 * s1 / m, m);
+      moments.add(i, centre + s1 / m, s2 - s1 * s1 / m, m);
     }
   }
 
@@ -123,8 +128,16 @@ bool find_moments_reducer(ReduceOp op, DType dtype, int outputs, Reducer& r) {
   return dispatch(compute_dtype(dtype), FloatTypes{}, [&](auto tag) {
     using T = typename decltype(tag)::type;
     using L = MomentLoops<T>;
-    r = {dtype_of<T>, 24,          false,     outputs, {DType::F64, DType::F64}, &L::init,
-         &L::row,     &L::columns, &L::merge, op == ReduceOp::std ? &L::template finish<true> : &L::template finish<false>};
+    r = {dtype_of<T>,
+         24,
+         false,
+         outputs,
+         {DType::F64, DType::F64},
+         &L::init,
+         &L::row,
+         &L::columns,
+         &L::merge,
+         op == ReduceOp::std ? &L::template finish<true> : &L::template finish<false>};
   });
 }
 

@@ -83,15 +83,18 @@ struct ComplexLoops {
     const Complex<T>* z = static_cast<const Complex<T>*>(x);
     for (int64_t i = 0; i < n; i++) out[i] = std::hypot(z[i].re, z[i].im);
   }
-  static void row(void* acc, int64_t i, int64_t n, const void* x, int64_t count, int64_t base, const ReduceParams& p) {
+  static void row(void* acc, const RowRange& r, const void* x, int64_t count, const ReduceParams& p) {
     T buffer[kBlock];
-    for (int64_t b = 0; b < count; b += kBlock) {
-      const int64_t m = std::min(kBlock, count - b);
-      magnitudes(buffer, static_cast<const Complex<T>*>(x) + b, m);
-      Real::row(acc, i, n, buffer, m, base + b, p);
-    }
+    r.for_each<Complex<T>>(x, [&](int64_t i, const Complex<T>* z) {
+      for (int64_t b = 0; b < count; b += kBlock) {
+        const int64_t m = std::min(kBlock, count - b);
+        magnitudes(buffer, z + b, m);
+        Real::row(acc, {r.n, i, 1, 0, 0}, buffer, m, p);
+      }
+    });
   }
-  static void columns(void* acc, int64_t n, const void* const* rows, int64_t count, int64_t base, const ReduceParams& p) {
+  static void columns(void* acc, int64_t n, const void* const* rows, int64_t count, int64_t base,
+                      const ReduceParams& p) {
     T buffer[kBlock];
     const void* row = buffer;
     for (int64_t r = 0; r < count; r++) {

@@ -43,12 +43,16 @@ struct Prod : Sum<T> {
 
 // Counts elements that were converted to bool. A block is short enough for its count to fit in 32 bits.
 struct CountLoops {
+  static constexpr int64_t kBlock = int64_t{1} << 20;
   static void init(void* acc, int64_t n) { memset(acc, 0, n * sizeof(int64_t)); }
-  static void row(void* acc, int64_t i, int64_t, const void* x, int64_t count, int64_t, const ReduceParams&) {
-    const uint8_t* v = static_cast<const uint8_t*>(x);
-    uint32_t sum = 0;
-    for (int64_t k = 0; k < count; k++) sum += v[k];
-    static_cast<int64_t*>(acc)[i] += sum;
+  static void row(void* acc, const RowRange& r, const void* x, int64_t count, const ReduceParams&) {
+    r.for_each<uint8_t>(x, [&](int64_t i, const uint8_t* v) {
+      for (int64_t b = 0; b < count; b += kBlock) {
+        uint32_t sum = 0;
+        for (int64_t k = b; k < std::min(count, b + kBlock); k++) sum += v[k];
+        static_cast<int64_t*>(acc)[i] += sum;
+      }
+    });
   }
   static void columns(void* acc, int64_t n, const void* const* rows, int64_t count, int64_t, const ReduceParams&) {
     int64_t* MT_RESTRICT a = static_cast<int64_t*>(acc);
@@ -85,16 +89,19 @@ struct Logical {
 template <bool Or>
 struct LogicalLoops : FoldLoops<Logical<Or>, uint8_t> {
   using Base = FoldLoops<Logical<Or>, uint8_t>;
-  static void row(void* acc, int64_t i, int64_t n, const void* x, int64_t count, int64_t base, const ReduceParams& p) {
-    if (static_cast<uint8_t*>(acc)[i] == Or) return;
-    Base::row(acc, i, n, x, count, base, p);
+  static void row(void* acc, const RowRange& r, const void* x, int64_t count, const ReduceParams& p) {
+    constexpr int64_t kBlock = 4096;
+    uint8_t* a = static_cast<uint8_t*>(acc);
+    r.for_each<uint8_t>(x, [&](int64_t i, const uint8_t* v) {
+      for (int64_t b = 0; b < count && a[i] != Or; b += kBlock)
+        Base::row(acc, {r.n, i, 1, 0, 0}, v + b, std::min(kBlock, count - b), p);
+    });
   }
 };
 
 template <class L>
 constexpr Reducer byte_reducer(int acc_size, DType result) {
-  return {DType::Bool, acc_size,    false,     1,         {result, result}, &L::init,
-          &L::row,     &L::columns, &L::merge, &L::finish};
+  return {DType::Bool, acc_size, false, 1, {result, result}, &L::init, &L::row, &L::columns, &L::merge, &L::finish};
 }
 
 }  // namespace

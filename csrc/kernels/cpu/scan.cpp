@@ -100,8 +100,7 @@ void scan_long_line(const Access& a, char* out, const char* in, int64_t length) 
   Scratch<T> carry(chunks + 1);
   parallel_for(chunks, 1, [&](int64_t begin, int64_t end) {
     for (int64_t c = begin; c < end; c++)
-      carry[c + 1] =
-          scan_line<F, T>(a, nullptr, in, c * kChunk, std::min(length, (c + 1) * kChunk), F::identity());
+      carry[c + 1] = scan_line<F, T>(a, nullptr, in, c * kChunk, std::min(length, (c + 1) * kChunk), F::identity());
   });
   carry[0] = F::identity();
   for (int64_t c = 1; c <= chunks; c++) carry[c] = F::apply(carry[c - 1], carry[c]);
@@ -127,7 +126,7 @@ void scan_lines(const TensorView& output, const TensorView& input, int dim) {
         a.store(p[0] + r * a.out_step, lines.pitch(0), sum, width);
       }
     });
-  } else if (F::vector && lines.count() < 4 && length >= 4 * kChunk) {
+  } else if (F::vector && lines.count() < 4 && length >= 4 * kChunk && num_threads() > 1) {
     lines.for_each(1, 0, [&](char* const* p, int64_t) { scan_long_line<F, T>(a, p[0], p[1], length); });
   } else {
     lines.for_each(1, 1, [&](char* const* p, int64_t) { scan_line<F, T>(a, p[0], p[1], 0, length, F::identity()); });
@@ -215,11 +214,12 @@ void scan_extremum_lines(const TensorView& values, const TensorView& indices, co
 void scan_extremum(bool max, const TensorView& values, const TensorView& indices, const TensorView& input, int dim) {
   const DType d = input.dtype;
   const bool small = d == DType::Bool || d == DType::U8 || d == DType::I8 || d == DType::I16;
-  const bool known = dispatch(small ? DType::I32 : compute_dtype(d), Types<float, double, int32_t, int64_t>{}, [&](auto tag) {
-    using T = typename decltype(tag)::type;
-    max ? scan_extremum_lines<T, true>(values, indices, input, dim)
-        : scan_extremum_lines<T, false>(values, indices, input, dim);
-  });
+  const bool known =
+      dispatch(small ? DType::I32 : compute_dtype(d), Types<float, double, int32_t, int64_t>{}, [&](auto tag) {
+        using T = typename decltype(tag)::type;
+        max ? scan_extremum_lines<T, true>(values, indices, input, dim)
+            : scan_extremum_lines<T, false>(values, indices, input, dim);
+      });
   if (!known) missing_kernel(scan_extremum_kernel.name(), name_of(d));
 }
 

@@ -1,5 +1,5 @@
-// Temporary memory of a kernel. A plain class in the architecture namespace: the members of std::vector are shared inline
-// functions, of which the linker keeps the copy of whichever instruction set it meets first.
+// Temporary memory of a kernel. A plain class in the architecture namespace: the members of std::vector are shared
+// inline functions, of which the linker keeps the copy of whichever instruction set it meets first.
 #pragma once
 #include <cstdint>
 #include <cstdlib>

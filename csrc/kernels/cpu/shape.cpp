@@ -5,6 +5,7 @@
 #include <cstring>
 
 #include "kernels/cpu/element_size.h"
+#include "kernels/cpu/pointwise_engine.h"
 #include "kernels/parallel.h"
 
 namespace minitorch {
@@ -25,6 +26,29 @@ void copy_rows(char* out, int64_t out_stride, const char* in, int64_t in_stride,
     return;
   }
   for (int64_t r = 0; r < rows; r++) memcpy(out + r * out_stride, in + r * in_stride, bytes);
+}
+
+template <class T>
+void flip_typed(const PointwiseView& v) {
+  constexpr int64_t size = sizeof(T);
+  for_each_row(v, [&](char* const* ptrs, int64_t n) {
+    const int64_t out_stride = v.strides[0][0], in_stride = v.strides[1][0];
+    const T* MT_RESTRICT in = reinterpret_cast<const T*>(ptrs[1]);
+    if (in_stride == size && out_stride == size) {
+      memcpy(ptrs[0], ptrs[1], n * size);
+    } else if (in_stride == size && out_stride == -size) {
+      T* MT_RESTRICT out = reinterpret_cast<T*>(ptrs[0]) - (n - 1);
+      for (int64_t i = 0; i < n; i++) out[i] = in[n - 1 - i];
+    } else {
+      for (int64_t i = 0; i < n; i++)
+        *reinterpret_cast<T*>(ptrs[0] + i * out_stride) = *reinterpret_cast<const T*>(ptrs[1] + i * in_stride);
+    }
+  });
+}
+
+void flip(const PointwiseView& v) {
+  if (v.numel == 0) return;
+  with_element_size(static_cast<int64_t>(size_of(v.dtype[0])), [&](auto tag) { flip_typed<typename decltype(tag)::type>(v); });
 }
 
 void cat(const CatArgs& a) {
@@ -126,6 +150,7 @@ void repeat_interleave(const RepeatArgs& a) {
   a.dtype == DType::I32 ? repeat_typed<int32_t>(a) : repeat_typed<int64_t>(a);
 }
 
+MT_REGISTER_KERNEL(flip_kernel, &flip);
 MT_REGISTER_KERNEL(cat_kernel, &cat);
 MT_REGISTER_KERNEL(triangle_kernel, &triangle);
 MT_REGISTER_KERNEL(triangle_indices_kernel, &triangle_indices);

@@ -1,6 +1,6 @@
-// CPU softmax. A slice is read once from memory; the further passes (maximum, exponentials and their sum, scaling) find it
-// in cache. Along the last dimension a thread works row by row; along another one it takes a tile of neighbouring columns
-// and vectorises over them. Float and double are computed in place, 16-bit floats in a float buffer.
+// CPU softmax. A slice is read once from memory; the further passes (maximum, exponentials and their sum, scaling) find
+// it in cache. Along the last dimension a thread works row by row; along another one it takes a tile of neighbouring
+// columns and vectorises over them. Float and double are computed in place, 16-bit floats in a float buffer.
 #include <cmath>
 #include <limits>
 
@@ -62,20 +62,21 @@ void softmax_columns(SoftmaxOp op, const Columns<T>& y, const Columns<T>& x, int
     for (int64_t j = 0; j < w; j++) m[j] = a[j] > m[j] ? a[j] : m[j];
   }
   const bool log = op == SoftmaxOp::log_softmax;
-  sum_rows(sum, n, w, [&](T* part, int64_t r) __attribute__((always_inline)) {
-    const T* a = x.row(r);
-    T* b = y.row(r);
-    if (log) {
-      for (int64_t j = 0; j < w; j++) part[j] += exp_nonpositive<T>(a[j] - m[j]);
-    } else {
+  sum_rows(
+      sum, n, w, [&](T * part, int64_t r) __attribute__((always_inline)) {
+        const T* a = x.row(r);
+        T* b = y.row(r);
+        if (log) {
+          for (int64_t j = 0; j < w; j++) part[j] += exp_nonpositive<T>(a[j] - m[j]);
+        } else {
 #pragma GCC ivdep
-      for (int64_t j = 0; j < w; j++) {
-        const T e = exp_nonpositive<T>(a[j] - m[j]);
-        b[j] = e;
-        part[j] += e;
-      }
-    }
-  });
+          for (int64_t j = 0; j < w; j++) {
+            const T e = exp_nonpositive<T>(a[j] - m[j]);
+            b[j] = e;
+            part[j] += e;
+          }
+        }
+      });
   for (int64_t j = 0; j < w; j++) sum[j] = log ? std::log(sum[j]) : 1 / sum[j];
   for (int64_t r = 0; r < n; r++) {
     const T* a = x.row(r);
@@ -95,13 +96,14 @@ void softmax_backward_columns(SoftmaxOp op, const Columns<T>& dx, const Columns<
                               int64_t w) {
   T sum[kMaxTile];
   const bool log = op == SoftmaxOp::log_softmax;
-  sum_rows(sum, n, w, [&](T* part, int64_t r) __attribute__((always_inline)) {
-    const T *g = dy.row(r), *v = y.row(r);
-    if (log)
-      for (int64_t j = 0; j < w; j++) part[j] += g[j];
-    else
-      for (int64_t j = 0; j < w; j++) part[j] += g[j] * v[j];
-  });
+  sum_rows(
+      sum, n, w, [&](T * part, int64_t r) __attribute__((always_inline)) {
+        const T *g = dy.row(r), *v = y.row(r);
+        if (log)
+          for (int64_t j = 0; j < w; j++) part[j] += g[j];
+        else
+          for (int64_t j = 0; j < w; j++) part[j] += g[j] * v[j];
+      });
   for (int64_t r = 0; r < n; r++) {
     const T *g = dy.row(r), *v = y.row(r);
     T* d = dx.row(r);
@@ -152,8 +154,8 @@ class RowOperand {
   Scratch<T> buffer_;
 };
 
-// Calls tile(offset, width) for each slice (inner == 1) or tile of slices, in parallel; each thread makes its own Tile from
-// the number of elements it must be able to buffer.
+// Calls tile(offset, width) for each slice (inner == 1) or tile of slices, in parallel; each thread makes its own Tile
+// from the number of elements it must be able to buffer.
 template <class Make>
 void for_each_tile(const SoftmaxShape& s, const Make& make) {
   const bool rows = s.inner == 1;
@@ -175,15 +177,16 @@ void masked_row(T* y, const T* x, const bool* mask, int64_t n) {
   T m = -std::numeric_limits<T>::infinity();
   for (int64_t i = 0; i < n; i++) m = !mask[i] && x[i] > m ? x[i] : m;
   const double total = sum_of<T>(
-      n, [&](int64_t i) __attribute__((always_inline)) { return y[i] = mask[i] ? T(0) : exp_nonpositive<T>(x[i] - m); });
+      n, [&](int64_t i)
+             __attribute__((always_inline)) { return y[i] = mask[i] ? T(0) : exp_nonpositive<T>(x[i] - m); });
   const T scale = static_cast<T>(1 / total);
   for (int64_t i = 0; i < n; i++) y[i] *= scale;
 }
 
 template <class T>
 void masked_backward_row(T* dx, const T* dy, const T* y, const bool* mask, int64_t n) {
-  const T dot = static_cast<T>(
-      sum_of<T>(n, [&](int64_t i) __attribute__((always_inline)) { return mask[i] ? T(0) : dy[i] * y[i]; }));
+  const T dot = static_cast<T>(sum_of<T>(
+      n, [&](int64_t i) __attribute__((always_inline)) { return mask[i] ? T(0) : dy[i] * y[i]; }));
   for (int64_t i = 0; i < n; i++) dx[i] = mask[i] ? T(0) : (dy[i] - dot) * y[i];
 }
 

@@ -1,6 +1,6 @@
-// Softmax of one contiguous row, on GCC vectors of 64 bytes. A row that is not a whole number of vectors ends in one that
-// overlaps its predecessor: its values are computed from the same inputs, read before anything is written, and only its
-// new lanes count in sums.
+// Softmax of one contiguous row, on GCC vectors of 64 bytes. A row that is not a whole number of vectors ends in one
+// that overlaps its predecessor: its values are computed from the same inputs, read before anything is written, and
+// only its new lanes count in sums.
 #pragma once
 #include <algorithm>
 #include <cmath>
@@ -34,10 +34,10 @@ struct Lane<double> {
   static constexpr I index = {0, 1, 2, 3, 4, 5, 6, 7};
 };
 
-// exp(x) for x <= 0 in x's own precision: Cody-Waite reduction x = n ln2 + r, a polynomial in r, and 2^n in two factors so
-// that subnormal results are right. The functors' exp covers all x and computes float in double, half as many at a time.
-// Relative error below 1.2e-7 (float; the polynomial is a minimax fit) and 3e-16 (double; Taylor's). V and I are the
-// value and its integers: a vector of either, or a scalar.
+// exp(x) for x <= 0 in x's own precision: Cody-Waite reduction x = n ln2 + r, a polynomial in r, and 2^n in two factors
+// so that subnormal results are right. The functors' exp covers all x and computes float in double, half as many at a
+// time. Relative error below 1.2e-7 (float; the polynomial is a minimax fit) and 3e-16 (double; Taylor's). V and I are
+// the value and its integers: a vector of either, or a scalar.
 template <class V, class I>
 MT_INLINE V exp_nonpositive_float(V x) {
   constexpr float kRound = 12582912.0f;  // 1.5 * 2^23: adding it leaves the rounded integer in the low mantissa bits
@@ -59,8 +59,9 @@ MT_INLINE V exp_nonpositive_float(V x) {
 template <class V, class I>
 MT_INLINE V exp_nonpositive_double(V x) {
   constexpr double kRound = 6755399441055744.0;  // 1.5 * 2^52
-  constexpr double c[] = {1.0 / 479001600, 1.0 / 39916800, 1.0 / 3628800, 1.0 / 362880, 1.0 / 40320, 1.0 / 5040,
-                          1.0 / 720,       1.0 / 120,      1.0 / 24,      1.0 / 6,      1.0 / 2,     1.0, 1.0};
+  constexpr double c[] = {
+      1.0 / 479001600, 1.0 / 39916800, 1.0 / 3628800, 1.0 / 362880, 1.0 / 40320, 1.0 / 5040, 1.0 / 720,
+      1.0 / 120,       1.0 / 24,       1.0 / 6,       1.0 / 2,      1.0,         1.0};
   x = x < -746.0 ? V{} - 746.0 : x;
   const V t = x * 1.44269504088896340736 + kRound;
   const V n = t - kRound;
@@ -147,11 +148,12 @@ struct Row {
     const V last_x = at(x, n - L::count);
     const T m = max(x, n, full);
     const V last = exp(last_x - m);
-    const double total = sum(fresh(last, n, full), full, [&](int64_t i) __attribute__((always_inline)) {
-      const V e = exp(at(x, i) - m);
-      put(y, i, e);
-      return e;
-    });
+    const double total = sum(
+        fresh(last, n, full), full, [&](int64_t i) __attribute__((always_inline)) {
+          const V e = exp(at(x, i) - m);
+          put(y, i, e);
+          return e;
+        });
     const T scale = static_cast<T>(1 / total);
     for (int64_t i = 0; i < full; i += L::count) put(y, i, at(y, i) * scale);
     put(y, n - L::count, last * scale);
@@ -161,8 +163,9 @@ struct Row {
     const int64_t full = n / L::count * L::count;
     const V last_x = at(x, n - L::count);
     const T m = max(x, n, full);
-    const double total = sum(fresh(exp(last_x - m), n, full), full,
-                             [&](int64_t i) __attribute__((always_inline)) { return exp(at(x, i) - m); });
+    const double total = sum(
+        fresh(exp(last_x - m), n, full),
+        full, [&](int64_t i) __attribute__((always_inline)) { return exp(at(x, i) - m); });
     const T log_sum = std::log(static_cast<T>(total));
     for (int64_t i = 0; i < full; i += L::count) put(y, i, at(x, i) - m - log_sum);
     put(y, n - L::count, last_x - m - log_sum);
@@ -171,8 +174,9 @@ struct Row {
   static void softmax_backward(T* dx, const T* dy, const T* y, int64_t n) {
     const int64_t full = n / L::count * L::count;
     const V last_dy = at(dy, n - L::count), last_y = at(y, n - L::count);
-    const double total = sum(fresh(last_dy * last_y, n, full), full,
-                             [&](int64_t i) __attribute__((always_inline)) { return at(dy, i) * at(y, i); });
+    const double total = sum(
+        fresh(last_dy * last_y, n, full),
+        full, [&](int64_t i) __attribute__((always_inline)) { return at(dy, i) * at(y, i); });
     const T dot = static_cast<T>(total);
     for (int64_t i = 0; i < full; i += L::count) put(dx, i, (at(dy, i) - dot) * at(y, i));
     put(dx, n - L::count, (last_dy - dot) * last_y);
@@ -181,8 +185,8 @@ struct Row {
   static void log_softmax_backward(T* dx, const T* dy, const T* y, int64_t n) {
     const int64_t full = n / L::count * L::count;
     const V last_dy = at(dy, n - L::count), last_y = at(y, n - L::count);
-    const double total = sum(fresh(last_dy, n, full), full,
-                             [&](int64_t i) __attribute__((always_inline)) { return at(dy, i); });
+    const double total = sum(
+        fresh(last_dy, n, full), full, [&](int64_t i) __attribute__((always_inline)) { return at(dy, i); });
     const T sum_dy = static_cast<T>(total);
     for (int64_t i = 0; i < full; i += L::count) put(dx, i, at(dy, i) - exp(at(y, i)) * sum_dy);
     put(dx, n - L::count, last_dy - exp(last_y) * sum_dy);

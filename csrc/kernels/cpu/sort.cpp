@@ -1,6 +1,6 @@
-// CPU sort, topk and selection. A line is loaded as order-preserving keys with their indices, sorted by radix (insertion
-// when short), and written back from the keys; only values that share a key (zeros of both signs, NaN) are fetched again.
-// Short selections scan with a threshold: the candidates are the items below the k-th best seen so far.
+// CPU sort, topk and selection. A line is loaded as order-preserving keys with their indices, sorted by radix
+// (insertion when short), and written back from the keys; only values that share a key (zeros of both signs, NaN) are
+// fetched again. Short selections scan with a threshold: the candidates are the items below the k-th best seen so far.
 #include "kernels/sort.h"
 
 #include "kernels/cpu/lines.h"
@@ -129,44 +129,49 @@ void partition_smallest(Item* items, int64_t n, int64_t k) {
   if (k > 0 && k < n) std::nth_element(items, items + (k - 1), items + n);
 }
 
-// Gathers candidates for the k smallest items of a line into items[0..); returns how many there are.
+// Gathers candidates for the k best items of a line, as keys of which smaller is better, into items[0..capacity);
+// returns how many there are. Once it is known that k items are at least as good as `limit`, most groups of elements
+// are passed over after one vectorised comparison.
 template <class T, class Item>
 int64_t gather_candidates(const LineAccess& a, Item* items, int64_t capacity, const char* in, int64_t n, int64_t k,
-                          bool invert) {
+                          bool largest) {
   using K = KeyOf<T>;
   using Key = typename K::Key;
-  constexpr int64_t kGroup = 32;
+  constexpr int64_t kGroup = 64;
+  const Key flip = largest ? ~Key{0} : 0;
   int64_t count = 0;
-  bool full = false;
-  Key limit = std::numeric_limits<Key>::max();  // with k items at hand, only smaller keys matter
+  bool limited = false;
+  Key limit = 0;
+  T limit_value = 0;
   for_each_block<T>(a, in, n, [&](int64_t first, const T* block, int64_t m) {
-    alignas(64) Key keys[kBlockElements];
-    const Key flip = invert ? ~Key{0} : 0;
-    for (int64_t i = 0; i < m; i++) keys[i] = K::key(block[i]) ^ flip;
     for (int64_t g = 0; g < m; g += kGroup) {
       const int64_t end = std::min(m, g + kGroup);
-      if (full) {
-        Key smallest = std::numeric_limits<Key>::max();
-        for (int64_t i = g; i < end; i++) smallest = keys[i] < smallest ? keys[i] : smallest;
-        if (smallest >= limit) continue;
+      if (limited) {
+        int candidates = 0;  // a NaN passes here; its key decides
+        if (largest)
+          for (int64_t i = g; i < end; i++) candidates |= !(block[i] <= limit_value);
+        else
+          for (int64_t i = g; i < end; i++) candidates |= !(block[i] >= limit_value);
+        if (!candidates) continue;
       }
       for (int64_t i = g; i < end; i++) {
-        if (full && keys[i] >= limit) continue;
-        items[count++] = Item::make(keys[i], first + i);
-        if (count == capacity || (!full && count == k)) {
-          partition_smallest(items, count, k);
-          count = k;
-          full = true;
-          limit = 0;
-          for (int64_t j = 0; j < k; j++) limit = std::max<Key>(limit, items[j].key());
-        }
+        const Key key = K::key(block[i]) ^ flip;
+        if (limited && key >= limit) continue;
+        items[count++] = Item::make(key, first + i);
+        if (count < capacity) continue;
+        partition_smallest(items, count, k);
+        count = k;
+        limit = items[k - 1].key();
+        limit_value = K::value(limit ^ flip);
+        limited = true;
       }
     }
   });
   return count;
 }
 
-void topk(const TensorView& values, const TensorView& indices, const TensorView& input, int dim, int64_t k, bool largest) {
+void topk(const TensorView& values, const TensorView& indices, const TensorView& input, int dim, int64_t k,
+          bool largest) {
   const TensorView* tensors[] = {&input, &values, &indices};
   const Lines lines(tensors, 3, dim);
   const int64_t n = lines.length();
@@ -175,7 +180,7 @@ void topk(const TensorView& values, const TensorView& indices, const TensorView&
     using Item = typename decltype(item_tag)::type;
     const LineAccess a = access<T>(lines, values, indices, input);
     const bool scan = k < n / 8;
-    const int64_t capacity = scan ? 2 * k + 64 : n;
+    const int64_t capacity = scan ? std::min(n, 2 * k + 64) : n;
     lines.for_each(1, scan ? 1 : 8, [&](char* const* p, int64_t) {
       const Buffers<Item> b(capacity);
       const Item* best = b.items;
@@ -225,7 +230,8 @@ Item selected(SelectOp op, Item* items, Item* other, int64_t n, int64_t k, typen
   return items[rank];
 }
 
-void select(SelectOp op, const TensorView& values, const TensorView& indices, const TensorView& input, int dim, int64_t k) {
+void select(SelectOp op, const TensorView& values, const TensorView& indices, const TensorView& input, int dim,
+            int64_t k) {
   const TensorView* tensors[] = {&input, &values, &indices};
   const Lines lines(tensors, 3, dim);
   const int64_t n = lines.length();

@@ -1,5 +1,5 @@
-// Order-preserving unsigned keys, and sorts of (key, index) items. All of it is internal to the sources that include it:
-// comparators and templates over them have no linkage across instruction sets.
+// Order-preserving unsigned keys, and sorts of (key, index) items. All of it is internal to the sources that include
+// it: comparators and templates over them have no linkage across instruction sets.
 #pragma once
 #include <algorithm>
 #include <cstdint>
@@ -44,11 +44,14 @@ struct KeyOf {
   static MT_INLINE bool ambiguous(Key k) { return floating && (k == kZero || k == kNan); }
 };
 
-// A key and the position it came from. 32-bit keys share a word with their index, which makes every sort of them stable.
+// A key and the position it came from. 32-bit keys share a word with their index, which makes every sort of them
+// stable.
 struct Item32 {
   using Key = uint32_t;
   uint64_t word;
-  static MT_INLINE Item32 make(uint32_t key, int64_t index) { return {uint64_t{key} << 32 | static_cast<uint32_t>(index)}; }
+  static MT_INLINE Item32 make(uint32_t key, int64_t index) {
+    return {uint64_t{key} << 32 | static_cast<uint32_t>(index)};
+  }
   MT_INLINE uint32_t key() const { return static_cast<uint32_t>(word >> 32); }
   MT_INLINE int64_t index() const { return static_cast<int64_t>(word & 0xffffffffu); }
   friend MT_INLINE bool operator<(Item32 a, Item32 b) { return a.word < b.word; }
@@ -103,8 +106,8 @@ void radix_pass(const Item* from, Item* to, int64_t n, int shift, int64_t parts,
   });
 }
 
-// Sorts by key, stably, with digits of `Bits` bits from the least significant on; digits that all keys share are skipped.
-// The result is in one of the two buffers.
+// Sorts by key, stably, with digits of `Bits` bits from the least significant on; digits that all keys share are
+// skipped. The result is in one of the two buffers.
 template <int Bits, class Item>
 Item* radix_sort(Item* items, Item* other, int64_t n, int64_t parts) {
   Scratch<int64_t, Bits <= 8 ? 2048 : 0> counts(parts << Bits);
@@ -118,9 +121,9 @@ Item* radix_sort(Item* items, Item* other, int64_t n, int64_t parts) {
   return items;
 }
 
-constexpr int64_t kInsertion = 32;       // items up to which insertion sort wins
-constexpr int64_t kSmallDigits = 4096;   // items up to which short digits win
-constexpr int64_t kParallelSort = 65536; // items of one line worth a second thread
+constexpr int64_t kInsertion = 32;        // items up to which insertion sort wins
+constexpr int64_t kSmallDigits = 4096;    // items up to which short digits win
+constexpr int64_t kParallelSort = 65536;  // items of one line worth a second thread
 
 template <class Item>
 Item* sort_items(Item* items, Item* other, int64_t n, int64_t parts = 1) {

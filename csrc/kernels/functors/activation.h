@@ -33,11 +33,11 @@ struct HardtanhBackward {  // gradient, x
   MT_HD T operator()(T g, T x) const { return (x <= low) | (x >= high) ? T(0) : g; }
 };
 
-MT_UNARY_FUNCTOR(Gelu, x* T(0.5) * (T(1) + math::erf(x * T(kSqrtHalf))))
+MT_UNARY_FUNCTOR(Gelu, x* T(0.5) * (T(1) + math::erf_plain(x * T(kSqrtHalf))))
 template <class T>
 struct GeluBackward {  // gradient, x
   MT_HD T operator()(T g, T x) const {
-    const T cdf = T(0.5) * (T(1) + math::erf(x * T(kSqrtHalf)));
+    const T cdf = T(0.5) * (T(1) + math::erf_plain(x * T(kSqrtHalf)));
     const T pdf = T(kInvSqrt2Pi) * math::exp(x * x * T(-0.5));
     return g * (cdf + x * pdf);
   }
@@ -219,21 +219,20 @@ MT_BINARY_FUNCTOR(SigmoidBackward, a* conj_of((T(1) - b) * b))  // gradient, res
 MT_BINARY_FUNCTOR(TanhBackward, a* conj_of(T(1) - b * b))       // gradient, result
 
 template <class T>
-struct Logit {  // s[0]: eps, below zero for none
-  MT_PARAMS_1(Logit, eps)
+struct Logit {  // bounds of x; the first below zero for none
+  MT_PARAMS_2(Logit, low, high)
   MT_HD T operator()(T x) const {
-    const T low = eps, high = T(1) - eps;
-    const T clamped = eps < T(0) ? x : (x < low ? low : (x > high ? high : x));
+    const T clamped = low < T(0) ? x : (x < low ? low : (x > high ? high : x));
     return math::log(clamped / (T(1) - clamped));
   }
 };
 template <class T>
 struct LogitBackward {  // gradient, x
-  MT_PARAMS_1(LogitBackward, eps)
+  MT_PARAMS_2(LogitBackward, low, high)
   MT_HD T operator()(T g, T x) const {
-    const T low = eps < T(0) ? T(0) : eps, high = T(1) - low;
-    const T outside = eps < T(0) ? std::numeric_limits<T>::quiet_NaN() : T(0);
-    return (x < low) | (x > high) ? outside : g / (x * (T(1) - x));
+    const T least = low < T(0) ? T(0) : low, most = low < T(0) ? T(1) : high;
+    const T outside = low < T(0) ? std::numeric_limits<T>::quiet_NaN() : T(0);
+    return (x < least) | (x > most) ? outside : g / (x * (T(1) - x));
   }
 };
 

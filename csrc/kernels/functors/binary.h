@@ -31,7 +31,23 @@ MT_BINARY_FUNCTOR(Atan2, math::atan2(a, b))
 MT_BINARY_FUNCTOR(Hypot, math::hypot(a, b))
 MT_BINARY_FUNCTOR(Copysign, ::copysign(a, b))
 
-MT_BINARY_FUNCTOR(Nextafter, ::nextafter(a, b))
+// The neighbour in the storage type itself, so it is built for the 16-bit floats too.
+template <class T>
+struct Nextafter {
+  MT_HD T operator()(T a, T b) const {
+    if constexpr (is_half_v<T>) {
+      const float from = a, to = b;
+      if (from != from || to != to) return T(from + to);
+      if (from == to) return b;
+      T r;
+      r.bits = from == 0.0f ? static_cast<uint16_t>((b.bits & 0x8000u) | 1u)
+                            : static_cast<uint16_t>(a.bits + ((from < to) == (from > 0.0f) ? 1 : -1));
+      return r;
+    } else {
+      return ::nextafter(a, b);
+    }
+  }
+};
 
 template <class T>
 struct Ldexp {

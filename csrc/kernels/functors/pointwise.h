@@ -3,9 +3,11 @@
 //
 // A functor is a class template over its compute type with `operator()`; the types of its arguments and result are the
 // types of the operands. One with scalar arguments has a constructor from PointwiseParams. Two more members are optional:
-//   static bool exceptional(T x)   and   T exceptional_value(T x)
+//   static bool exceptional(T x, ...)   and   T exceptional_value(T x, ...)
 // for functions whose vectorised form covers less than the whole range (huge arguments of sin): a block that has an
 // exceptional element is computed by the second, element by element.
+//   static constexpr bool divides        integers: a zero among the divisors (operand 2) is an error
+//   static constexpr bool wide_scalar    16-bit floats: a scalar as operand 2 is not rounded to 16 bits first
 #pragma once
 #include <limits>
 #include <type_traits>
@@ -260,13 +262,21 @@ struct Add {  // a + alpha * b
 // alpha == 1, the usual case: no multiplication, which also keeps 0 * inf out of complex sums.
 MT_BINARY_FUNCTOR(PlainAdd, plus(a, b))
 MT_BINARY_FUNCTOR(PlainSub, minus(a, b))
-MT_BINARY_FUNCTOR(Mul, times(a, b))
-MT_BINARY_FUNCTOR(Div, a / b)
+template <class T>
+struct Mul {
+  static constexpr bool wide_scalar = true;
+  MT_HD T operator()(T a, T b) const { return times(a, b); }
+};
+template <class T>
+struct Div {
+  static constexpr bool wide_scalar = true;
+  MT_HD T operator()(T a, T b) const { return a / b; }
+};
 
 // Division rounded towards zero. Integers: the caller has refused zero divisors; -1 is apart because INT_MIN / -1 traps.
 template <class T>
 struct DivTrunc {
-  static constexpr bool divides = true;
+  static constexpr bool divides = true, wide_scalar = true;
   MT_HD T operator()(T a, T b) const {
     if constexpr (std::is_floating_point_v<T>) {
       return ::trunc(a / b);
@@ -282,7 +292,7 @@ struct DivTrunc {
 // quotient has been rounded (CPython's float_floor_div).
 template <class T>
 struct DivFloor {
-  static constexpr bool divides = true;
+  static constexpr bool divides = true, wide_scalar = true;
   MT_HD T operator()(T a, T b) const {
     if constexpr (std::is_floating_point_v<T>) {
       if (b == T(0)) return a / b;
@@ -303,27 +313,54 @@ struct DivFloor {
   }
 };
 
+#if defined(__CUDA_ARCH__)
+#define MT_FMOD_EXCEPTIONS(expression)
+#else
+#define MT_FMOD_EXCEPTIONS(expression)                        \
+  static MT_HD bool exceptional(T a, T b)                     \
+    requires(std::is_same_v<T, float>)                        \
+  {                                                           \
+    return !math::fmod_is_small(a, b);                        \
+  }                                                           \
+  MT_HD T exceptional_value(T a, T b) const                   \
+    requires(std::is_same_v<T, float>)                        \
+  {                                                           \
+    const T mod = ::fmodf(a, b);                              \
+    return expression;                                        \
+  }
+#endif
+template <class T>
+MT_HD T fmod_of(T a, T b) {
+#if !defined(__CUDA_ARCH__)
+  if constexpr (std::is_same_v<T, float>) return math::fmod_small(a, b);
+#endif
+  if constexpr (std::is_floating_point_v<T>) {
+    return ::fmod(a, b);
+  } else if constexpr (std::is_signed_v<T>) {
+    return b == T(-1) ? T(0) : static_cast<T>(a % b);
+  } else {
+    return static_cast<T>(a % b);
+  }
+}
+// From the sign of the dividend to that of the divisor.
+template <class T>
+MT_HD T towards_divisor(T mod, T b) {
+  const T moved = static_cast<T>(mod + b);
+  return (mod != T(0)) & ((b < T(0)) != (mod < T(0))) ? moved : mod;
+}
 template <class T>
 struct Fmod {  // sign of the dividend
   static constexpr bool divides = true;
-  MT_HD T operator()(T a, T b) const {
-    if constexpr (std::is_floating_point_v<T>) {
-      return ::fmod(a, b);
-    } else if constexpr (std::is_signed_v<T>) {
-      return b == T(-1) ? T(0) : static_cast<T>(a % b);
-    } else {
-      return static_cast<T>(a % b);
-    }
-  }
+  MT_HD T operator()(T a, T b) const { return fmod_of(a, b); }
+  MT_FMOD_EXCEPTIONS(mod)
 };
 template <class T>
 struct Remainder {  // sign of the divisor
   static constexpr bool divides = true;
-  MT_HD T operator()(T a, T b) const {
-    const T mod = Fmod<T>{}(a, b);
-    return mod != T(0) && ((b < T(0)) != (mod < T(0))) ? static_cast<T>(mod + b) : mod;
-  }
+  MT_HD T operator()(T a, T b) const { return towards_divisor(fmod_of(a, b), b); }
+  MT_FMOD_EXCEPTIONS(towards_divisor(mod, b))
 };
+#undef MT_FMOD_EXCEPTIONS
 
 // Powers of integers by squaring; a negative exponent gives 1/a^n rounded towards zero.
 template <class T>

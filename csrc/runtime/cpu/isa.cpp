@@ -36,7 +36,8 @@ void select_cpu_slot() {
 #endif
 #if defined(__x86_64__)
   __builtin_cpu_init();
-  const bool has_avx2 = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && __builtin_cpu_supports("bmi2");
+  const bool has_avx2 =
+      __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && __builtin_cpu_supports("bmi2");
   const bool has_avx512 = has_avx2 && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
                           __builtin_cpu_supports("avx512cd") && __builtin_cpu_supports("avx512dq") &&
                           __builtin_cpu_supports("avx512vl");
@@ -55,7 +56,8 @@ void select_cpu_slot() {
     active_slot = isa.slot;
     return;
   }
-  if (wanted.empty()) throw std::runtime_error("this build has no kernels for this processor: it was built for newer ones");
+  if (wanted.empty())
+    throw std::runtime_error("this build has no kernels for this processor: it was built for newer ones");
   throw std::runtime_error("MINITORCH_ISA='" + wanted + "' cannot be used; this build on this processor allows: " +
                            (usable.empty() ? "none" : usable));
 }

@@ -1,0 +1,9 @@
+// The recurrent cell kernel objects.
+#include "kernels/rnn.h"
+
+namespace minitorch {
+constinit Kernel<void(const CellArgs&, char*, char*, char*)> lstm_cell_kernel{"lstm_cell"};
+constinit Kernel<void(const CellArgs&, char*, char*)> gru_cell_kernel{"gru_cell"};
+constinit Kernel<void(const CellBackwardArgs&, char*, char*)> lstm_cell_backward_kernel{"lstm_cell_backward"};
+constinit Kernel<void(const CellBackwardArgs&, char*, char*, char*)> gru_cell_backward_kernel{"gru_cell_backward"};
+}  // namespace minitorch

@@ -1,0 +1,139 @@
+// scaled_dot_product_attention. PyTorch asks us which way to take: our fused kernels, or its composite of matrix products and
+// a softmax, which serves dropout, a mask that needs a gradient, double, and forward-mode derivatives.
+#include <ATen/Context.h>
+#include <ATen/SDPBackend.h>
+#include <ATen/native/transformers/attention.h>
+#include <torch/library.h>
+
+#include <algorithm>
+#include <cmath>
+#include <vector>
+
+#include "bridge/tensor.h"
+#include "kernels/attention.h"
+
+namespace minitorch {
+namespace {
+
+using at::Tensor;
+using OptionalTensor = std::optional<Tensor>;
+
+bool has_tangent(const Tensor& t) { return t._fw_grad(/*level=*/0).defined(); }
+
+bool fuses(const Tensor& q, const Tensor& k, const Tensor& v, const OptionalTensor& mask, double dropout,
+           bool enable_gqa) {
+  const auto type = q.scalar_type();
+  if (!at::globalContext().userEnabledOverrideableSDP() || dropout != 0) return false;
+  if (type != at::kFloat && type != at::kHalf && type != at::kBFloat16) return false;
+  if (q.dim() != 4 || k.dim() != 4 || v.dim() != 4) return false;
+  for (const Tensor* t : {&q, &k, &v})
+    if (t->scalar_type() != type || t->device() != q.device() || t->sym_numel() == 0 || has_tangent(*t)) return false;
+  if (k.sym_size(0) != q.sym_size(0) || v.sym_size(0) != q.sym_size(0)) return false;
+  if (k.sym_size(1) != v.sym_size(1) || k.sym_size(2) != v.sym_size(2) || k.sym_size(3) != q.sym_size(3)) return false;
+  if (enable_gqa ? q.sym_size(1) % k.sym_size(1) != 0 : q.sym_size(1) != k.sym_size(1)) return false;
+  if (!mask.has_value() || !mask->defined()) return true;
+  if (mask->requires_grad() || (mask->scalar_type() != at::kBool && mask->scalar_type() != type)) return false;
+  if (mask->dim() < 2 || mask->dim() > 4 || mask->device() != q.device()) return false;
+  const c10::SymInt shape[] = {q.sym_size(0), q.sym_size(1), q.sym_size(2), k.sym_size(2)};
+  for (int64_t d = 1; d <= mask->dim(); d++)
+    if (mask->sym_size(-d) != 1 && mask->sym_size(-d) != shape[4 - d]) return false;
+  return true;
+}
+
+int64_t choose(const Tensor& q, const Tensor& k, const Tensor& v, const OptionalTensor& mask, double dropout,
+               bool /*is_causal*/, std::optional<double> /*scale*/, bool enable_gqa) {
+  return static_cast<int64_t>(fuses(q, k, v, mask, dropout, enable_gqa) ? at::SDPBackend::overrideable
+                                                                       : at::SDPBackend::math);
+}
+
+AttentionOperand operand(const Tensor& t) {
+  return {static_cast<char*>(const_cast<void*>(t.const_data_ptr())), t.stride(0), t.stride(1), t.stride(2), t.stride(3)};
+}
+
+// The mask seen as (batch, heads, queries, keys); the caller keeps `expanded` alive.
+AttentionArgs args_of(const Tensor& q, const Tensor& k, const Tensor& v, const Tensor& expanded_mask, bool causal,
+                      std::optional<double> scale) {
+  AttentionArgs a{.dtype = to_dtype(q.scalar_type()),
+                  .batch = q.size(0),
+                  .heads = q.size(1),
+                  .kv_heads = k.size(1),
+                  .queries = q.size(2),
+                  .keys = k.size(2),
+                  .head_dim = q.size(3),
+                  .value_dim = v.size(3),
+                  .q = operand(q),
+                  .k = operand(k),
+                  .v = operand(v),
+                  .mask = {},
+                  .causal = causal,
+                  .scale = static_cast<float>(scale.value_or(1.0 / std::sqrt(static_cast<double>(q.size(3)))))};
+  if (expanded_mask.defined()) a.mask = operand(expanded_mask);
+  return a;
+}
+
+Tensor expand_mask(const OptionalTensor& mask, const Tensor& q, const Tensor& k) {
+  if (!mask.has_value() || !mask->defined()) return {};
+  return mask->to(q.scalar_type()).expand({q.size(0), q.size(1), q.size(2), k.size(2)});
+}
+
+// A tensor of this shape whose dimensions lie in memory in the order that those of `like` have.
+Tensor empty_in_order_of(const Tensor& like, at::IntArrayRef sizes) {
+  std::vector<int64_t> order(sizes.size());
+  for (size_t d = 0; d < order.size(); d++) order[d] = static_cast<int64_t>(d);
+  std::stable_sort(order.begin(), order.end(), [&](int64_t x, int64_t y) { return like.stride(x) > like.stride(y); });
+  std::vector<int64_t> strides(sizes.size());
+  int64_t next = 1;
+  for (auto d = order.rbegin(); d != order.rend(); ++d) {
+    strides[*d] = next;
+    next *= sizes[*d];
+  }
+  return empty_strided(sizes, strides, like.scalar_type());
+}
+
+using Forward = std::tuple<Tensor, Tensor, Tensor, Tensor, c10::SymInt, c10::SymInt, Tensor, Tensor, Tensor>;
+
+Forward attention(const Tensor& q, const Tensor& k, const Tensor& v, const OptionalTensor& mask, double dropout,
+                  bool causal, bool /*return_debug_mask*/, std::optional<double> scale) {
+  TORCH_CHECK_NOT_IMPLEMENTED(fuses(q, k, v, mask, dropout, /*enable_gqa=*/true),
+                              "minitorch's fused attention takes 4-d float32, bfloat16 or float16 tensors of matching "
+                              "shapes without dropout; use scaled_dot_product_attention for other cases");
+  check_same_device({&q, &k, &v});
+  const Tensor bias = expand_mask(mask, q, k);
+  Tensor out = empty_in_order_of(q, {q.size(0), q.size(1), q.size(2), v.size(3)});
+  Tensor lse = empty({q.size(0), q.size(1), q.size(2)}, at::kFloat);
+  attention_kernel(args_of(q, k, v, bias, causal, scale), operand(out), static_cast<float*>(lse.data_ptr()));
+  // No dropout, so no seed and offset; autograd wants tensors there all the same.
+  const Tensor none = empty({}, at::kLong).zero_();
+  return {out, lse, Tensor(), Tensor(), q.size(2), k.size(2), none, none, Tensor()};
+}
+
+std::tuple<Tensor, Tensor, Tensor, Tensor> attention_backward(
+    const Tensor& grad_out, const Tensor& q, const Tensor& k, const Tensor& v, const Tensor& mask,
+    std::array<bool, 4> /*grad_input_mask*/, const Tensor& out, const Tensor& lse, const Tensor&, const Tensor&,
+    c10::SymInt, c10::SymInt, double /*dropout*/, bool causal, const Tensor&, const Tensor&,
+    std::optional<double> scale) {
+  const Tensor bias = expand_mask(mask, q, k);
+  Tensor grad_q = empty_in_order_of(q, q.sizes()), grad_k = empty_in_order_of(k, k.sizes());
+  Tensor grad_v = empty_in_order_of(v, v.sizes());
+  attention_backward_kernel(args_of(q, k, v, bias, causal, scale),
+                            {.grad_out = operand(grad_out),
+                             .out = operand(out),
+                             .lse = static_cast<const float*>(lse.const_data_ptr()),
+                             .grad_q = operand(grad_q),
+                             .grad_k = operand(grad_k),
+                             .grad_v = operand(grad_v)});
+  return {grad_q, grad_k, grad_v, Tensor()};
+}
+
+TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
+  m.impl("_fused_sdp_choice", TORCH_FN(choose));
+  m.impl("_scaled_dot_product_fused_attention_overrideable", TORCH_FN(attention));
+  m.impl("_scaled_dot_product_fused_attention_overrideable_backward", TORCH_FN(attention_backward));
+}
+
+}  // namespace
+}  // namespace minitorch
+
+namespace at::native {
+REGISTER_PRIVATEUSE1_DISPATCH(_fused_sdp_choice_stub, &minitorch::choose)
+}  // namespace at::native

@@ -1,0 +1,35 @@
+// The fast paths of nn.MultiheadAttention and nn.TransformerEncoderLayer in evaluation. PyTorch takes them for our device;
+// its functions compose them of operators that we have, but for the one that splits and scales the projections.
+#include <ATen/ops/_native_multi_head_attention_native.h>
+#include <ATen/ops/_transformer_encoder_layer_fwd_native.h>
+#include <torch/library.h>
+
+#include <cmath>
+
+#include "bridge/tensor.h"
+
+namespace minitorch {
+namespace {
+
+using at::Tensor;
+
+// qkv (batch, time, 3 heads dim) plus bias as q / sqrt(dim), k and v, each contiguous (batch, heads, time, dim).
+std::tuple<Tensor, Tensor, Tensor> split_projections(const Tensor& qkv, const Tensor& bias, int64_t heads) {
+  TORCH_CHECK(qkv.dim() == 3 && qkv.size(2) % (3 * heads) == 0, "Expected qkv of shape [B, T, 3 * num_heads * dim], got ",
+              qkv.sizes(), " with ", heads, " heads");
+  check_same_device({&qkv, &bias});
+  const int64_t dim = qkv.size(2) / 3 / heads;
+  const Tensor parts =
+      (qkv + bias).view({qkv.size(0), qkv.size(1), 3, heads, dim}).permute({2, 0, 3, 1, 4}).contiguous();
+  parts.select(0, 0).mul_(1.0 / std::sqrt(static_cast<double>(dim)));
+  return {parts.select(0, 0), parts.select(0, 1), parts.select(0, 2)};
+}
+
+TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
+  m.impl("_transform_bias_rescale_qkv", TORCH_FN(split_projections));
+  m.impl("_native_multi_head_attention", TORCH_FN(at::native::native_multi_head_attention_cpu));
+  m.impl("_transformer_encoder_layer_fwd", TORCH_FN(at::native::transformer_encoder_layer_forward));
+}
+
+}  // namespace
+}  // namespace minitorch

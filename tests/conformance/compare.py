@@ -1,0 +1,184 @@
+"""How results of native CPU and minitorch are compared: values, dtype, strides, sharing of memory, errors."""
+
+import re
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch.testing._comparison import default_tolerances
+from torch.testing._internal.common_device_type import toleranceOverride
+from torch.testing._internal.opinfo.core import DecorateInfo, OpInfo
+
+from tests.conformance.crossing import tensors_in
+
+# Values of these are whatever was in memory; only their metadata can be compared.
+UNDEFINED_VALUES = {
+    "empty",
+    "empty_like",
+    "empty_permuted",
+    "empty_strided",
+    "new_empty",
+    "new_empty_strided",
+    "resize_",
+    "resize_as_",
+}
+
+
+class Mismatch(AssertionError):
+    """minitorch and native differ."""
+
+
+@dataclass
+class Run:
+    """What a call gave: its result, or the exception."""
+
+    result: Any = None
+    error: Exception | None = None
+
+
+@dataclass
+class Context:
+    op: OpInfo
+    dtype: torch.dtype
+    cases: int = 0
+    by_reference: int = 0
+    tolerances: dict[torch.dtype, tuple[float, float]] = field(default_factory=dict)
+
+    def tolerance(self, dtype: torch.dtype) -> tuple[float, float]:
+        """(rtol, atol) for results of this dtype."""
+        if dtype not in self.tolerances:
+            rtol, atol = default_tolerances(torch.empty(0, dtype=dtype))
+            for info in self.op.decorators:
+                if not isinstance(info, DecorateInfo) or info.cls_name not in (None, "TestCommon"):
+                    continue
+                if info.device_type not in (None, "cpu") or not info.active_if:
+                    continue
+                for decorator in info.decorators:
+                    if isinstance(decorator, toleranceOverride) and dtype in decorator.d:
+                        rtol, atol = max(rtol, decorator.d[dtype].rtol), max(atol, decorator.d[dtype].atol)
+            self.tolerances[dtype] = (rtol, atol)
+        return self.tolerances[dtype]
+
+
+def call(function: Callable, *args: Any, **kwargs: Any) -> Run:
+    torch.manual_seed(42)
+    try:
+        return Run(result=function(*args, **kwargs))
+    except Exception as error:
+        return Run(error=error)
+
+
+def normalise(text: str) -> str:
+    """Error text with the device's names replaced by native's, and without the C++ stack."""
+    text = text.split("\nException raised from")[0]
+    text = re.sub(r"minitorch(?=[A-Z]\w*Type)", "CPU", text)
+    text = re.sub(r"minitorch(:0)?", "cpu", text)
+    text = re.sub(r"cpu:0", "cpu", text)
+    text = re.sub(r"\bPrivateUse1\b|\bPrivateUse1FloatType\b", "CPU", text)
+    text = re.sub(r"torch\.cpu\.", "torch.", text)
+    text = re.sub(r"0x[0-9a-f]+", "0x", text)
+    return text.strip()
+
+
+def compare_errors(native: Run, ours: Run) -> None:
+    if native.error is None and ours.error is None:
+        return
+    if ours.error is not None and "minitorch has no kernel for" in str(ours.error):
+        raise ours.error
+    if native.error is None:
+        raise Mismatch(f"minitorch raised {type(ours.error).__name__}: {ours.error}") from ours.error
+    if ours.error is None:
+        raise Mismatch(f"native raised {type(native.error).__name__}: {native.error}; minitorch did not")
+    if type(native.error) is not type(ours.error):
+        raise Mismatch(
+            f"native raised {type(native.error).__name__}: {native.error}; "
+            f"minitorch {type(ours.error).__name__}: {ours.error}"
+        )
+    expected, found = normalise(str(native.error)), normalise(str(ours.error))
+    if expected != found:
+        raise Mismatch(f"error texts differ. native: {expected!r} minitorch: {found!r}")
+
+
+def significant_strides(t: torch.Tensor) -> list[int] | None:
+    if t.layout != torch.strided or t.numel() == 0:
+        return None
+    return [stride for size, stride in zip(t.shape, t.stride(), strict=True) if size > 1]
+
+
+def compare_values(
+    ctx: Context, native: torch.Tensor, ours: torch.Tensor, what: str, reference: Callable[[], Any]
+) -> None:
+    expected, found = native.detach(), ours.detach().cpu()
+    rtol, atol = ctx.tolerance(expected.dtype)
+    try:
+        torch.testing.assert_close(found, expected, rtol=rtol, atol=atol, equal_nan=True)
+    except AssertionError as error:
+        inexact = expected.dtype.is_floating_point or expected.dtype.is_complex
+        truth = reference() if inexact else None
+        if truth is None or truth.shape != expected.shape:
+            raise Mismatch(f"{what}: {error}") from None
+        truth = truth.detach()
+        finite = torch.isfinite(expected) & torch.isfinite(truth) & torch.isfinite(found)
+        torch_same = torch.equal(torch.isfinite(expected), torch.isfinite(found))
+        ours_error = (found.to(truth.dtype) - truth)[finite].abs()
+        native_error = (expected.to(truth.dtype) - truth)[finite].abs()
+        limit = atol + rtol * truth[finite].abs()
+        if not torch_same or not bool((ours_error <= torch.maximum(limit, native_error.max())).all()):
+            raise Mismatch(f"{what}: {error}") from None
+        ctx.by_reference += 1
+
+
+def compare_results(
+    ctx: Context, native: Any, ours: Any, what: str, reference: Callable[[], Any] | None = None
+) -> None:
+    """Same structure; tensors with the same values, dtype, sizes and strides; other values equal."""
+    if isinstance(native, torch.Tensor):
+        if not isinstance(ours, torch.Tensor):
+            raise Mismatch(f"{what}: native gave a tensor, minitorch {type(ours).__name__}")
+        if native.dtype != ours.dtype:
+            raise Mismatch(f"{what}: dtype is {ours.dtype}, native's {native.dtype}")
+        if native.shape != ours.shape:
+            raise Mismatch(f"{what}: shape is {tuple(ours.shape)}, native's {tuple(native.shape)}")
+        if native.requires_grad != ours.requires_grad:
+            raise Mismatch(f"{what}: requires_grad is {ours.requires_grad}, native's {native.requires_grad}")
+        if significant_strides(native) != significant_strides(ours):
+            raise Mismatch(
+                f"{what}: strides are {ours.stride()}, native's {native.stride()} for shape {tuple(native.shape)}"
+            )
+        if ctx.op.name not in UNDEFINED_VALUES:
+            compare_values(ctx, native, ours, what, reference or (lambda: None))
+    elif isinstance(native, (list, tuple)):
+        if type(native) is not type(ours) or len(native) != len(ours):
+            raise Mismatch(
+                f"{what}: native gave {type(native).__name__}[{len(native)}], minitorch {type(ours).__name__}"
+            )
+        for i, (n, o) in enumerate(zip(native, ours, strict=True)):
+
+            def element(i: int = i) -> Any:
+                value = reference() if reference else None
+                return value[i] if isinstance(value, (list, tuple)) and i < len(value) else None
+
+            compare_results(ctx, n, o, f"{what}[{i}]", element)
+    elif isinstance(native, float) and isinstance(ours, float):
+        torch.testing.assert_close(ours, native, rtol=1e-5, atol=1e-6, equal_nan=True)
+    elif isinstance(native, torch.device):
+        pass
+    elif native != ours:
+        raise Mismatch(f"{what}: {ours!r}, native's {native!r}")
+
+
+def aliasing(arguments: Any, result: Any) -> list[list[int]]:
+    """For each result tensor, which argument tensors share its storage."""
+    storages = [t.untyped_storage()._cdata if t.layout == torch.strided else -1 for t in tensors_in(arguments)]
+    found = []
+    for r in tensors_in(result):
+        own = r.untyped_storage()._cdata if r.layout == torch.strided else None
+        found.append([i for i, s in enumerate(storages) if s == own])
+    return found
+
+
+def compare_gradient(ctx: Context, n: torch.Tensor, o: torch.Tensor, what: str, reference: Callable[[], Any]) -> None:
+    if (n.dtype, n.shape) != (o.dtype, o.shape):
+        raise Mismatch(f"{what}: {o.dtype} {tuple(o.shape)}, native's {n.dtype} {tuple(n.shape)}")
+    compare_values(ctx, n, o, what, reference)

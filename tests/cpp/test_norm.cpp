@@ -1,0 +1,111 @@
+// Normalisation kernels against plain loops in double, without PyTorch.
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <random>
+#include <vector>
+
+#include "kernels/norm.h"
+#include "runtime/backend.h"
+
+namespace minitorch {
+namespace {
+
+class Norm : public ::testing::Test {
+ protected:
+  static void SetUpTestSuite() { select_cpu_slot(); }
+};
+
+std::vector<float> noise(size_t n, float mean, unsigned seed) {
+  std::mt19937 engine(seed);
+  std::normal_distribution<float> normal(mean, 1.0f);
+  std::vector<float> v(n);
+  for (float& x : v) x = normal(engine);
+  return v;
+}
+
+TEST_F(Norm, LayerNormMatchesDouble) {
+  for (const int64_t cols : {1, 7, 16, 63, 64, 65, 1024, 5000}) {
+    const int64_t rows = 5;
+    const auto x = noise(rows * cols, 10, 1), w = noise(cols, 1, 2), b = noise(cols, 0, 3);
+    std::vector<float> y(x.size()), mean(rows), rstd(rows);
+    layer_norm_kernel({DType::F32, DType::F32, DType::F32, true, rows, cols, 1e-5, x.data(), w.data(), b.data(),
+                       y.data(), mean.data(), rstd.data()});
+    for (int64_t r = 0; r < rows; r++) {
+      double m = 0, v = 0;
+      for (int64_t i = 0; i < cols; i++) m += x[r * cols + i];
+      m /= cols;
+      for (int64_t i = 0; i < cols; i++) v += (x[r * cols + i] - m) * (x[r * cols + i] - m);
+      const double s = 1 / std::sqrt(v / cols + 1e-5);
+      EXPECT_NEAR(mean[r], m, 2e-6 * std::abs(m));
+      for (int64_t i = 0; i < cols; i++)
+        ASSERT_NEAR(y[r * cols + i], (x[r * cols + i] - m) * s * w[i] + b[i], cols == 1 ? 1e-2 : 2e-5) << cols;
+    }
+  }
+}
+
+// A float sum over so many equal terms would stop growing; the kernel's must not.
+TEST_F(Norm, LongSumsKeepTheirPrecision) {
+  const int64_t cols = int64_t{1} << 25;
+  std::vector<float> x(cols, 1.0f), y(cols);
+  x[0] = 3.0f;
+  float mean = 0, rstd = 0;
+  layer_norm_kernel(
+      {DType::F32, DType::F32, DType::F32, true, 1, cols, 0, x.data(), nullptr, nullptr, y.data(), &mean, &rstd});
+  EXPECT_FLOAT_EQ(mean, 1.0f + 2.0f / cols);
+  EXPECT_NEAR(rstd, std::sqrt(cols) / 2, std::sqrt(cols) * 1e-4);
+}
+
+TEST_F(Norm, BatchNormLayoutsAgree) {
+  const int64_t n = 3, c = 21, hw = 37;
+  const auto x = noise(n * c * hw, 2, 4), w = noise(c, 1, 5), b = noise(c, 0, 6);
+  std::vector<float> last(x.size());
+  for (int64_t i = 0; i < n; i++)
+    for (int64_t j = 0; j < c; j++)
+      for (int64_t k = 0; k < hw; k++) last[(i * hw + k) * c + j] = x[(i * c + j) * hw + k];
+  std::vector<float> y(x.size()), z(x.size()), mean(c, 0.5f), var(c, 2.0f), mean2 = mean, var2 = var, stats(4 * c);
+  BatchNormArgs a{DType::F32,
+                  DType::F32,
+                  false,
+                  true,
+                  false,
+                  n,
+                  c,
+                  hw,
+                  0.3,
+                  1e-5,
+                  x.data(),
+                  w.data(),
+                  b.data(),
+                  mean.data(),
+                  var.data(),
+                  stats.data(),
+                  stats.data() + c,
+                  y.data()};
+  batch_norm_kernel(a);
+  a.channels_last = true;
+  a.x = last.data();
+  a.y = z.data();
+  a.running_mean = mean2.data();
+  a.running_var = var2.data();
+  a.save_mean = stats.data() + 2 * c;
+  a.save_invstd = stats.data() + 3 * c;
+  batch_norm_kernel(a);
+  for (int64_t j = 0; j < c; j++) {
+    double m = 0, v = 0;
+    for (int64_t i = 0; i < n; i++)
+      for (int64_t k = 0; k < hw; k++) m += x[(i * c + j) * hw + k];
+    m /= n * hw;
+    for (int64_t i = 0; i < n; i++)
+      for (int64_t k = 0; k < hw; k++) v += std::pow(x[(i * c + j) * hw + k] - m, 2);
+    EXPECT_NEAR(mean[j], 0.7 * 0.5 + 0.3 * m, 1e-6);
+    EXPECT_NEAR(var[j], 0.7 * 2 + 0.3 * v / (n * hw - 1), 1e-6);
+    EXPECT_NEAR(mean2[j], mean[j], 1e-6);
+    EXPECT_NEAR(var2[j], var[j], 1e-6);
+    for (int64_t i = 0; i < n; i++)
+      for (int64_t k = 0; k < hw; k++) ASSERT_NEAR(y[(i * c + j) * hw + k], z[(i * hw + k) * c + j], 1e-5);
+  }
+}
+
+}  // namespace
+}  // namespace minitorch

@@ -1,0 +1,184 @@
+// The Mersenne twister against published values, and kernels that draw from it or reduce in lanes against plain loops.
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <limits>
+#include <random>
+#include <vector>
+
+#include "kernels/attention.h"
+#include "kernels/cross_entropy.h"
+#include "kernels/dropout.h"
+#include "kernels/random.h"
+#include "runtime/backend.h"
+
+namespace minitorch {
+namespace {
+
+class Random : public testing::Test {
+ protected:
+  static void SetUpTestSuite() { select_cpu_slot(); }
+};
+
+RandomState seeded(uint64_t seed) {
+  RandomState s{};
+  s.seed = seed;
+  seed_engine(s.engine, seed);
+  return s;
+}
+
+PointwiseView row(void* data, DType dtype, int64_t n, int64_t stride_bytes) {
+  PointwiseView v{};
+  v.ndim = 1;
+  v.num_outputs = v.num_operands = 1;
+  v.numel = v.sizes[0] = n;
+  v.data[0] = static_cast<char*>(data);
+  v.dtype[0] = v.compute = dtype;
+  v.strides[0][0] = stride_bytes;
+  return v;
+}
+
+TEST_F(Random, DrawsTheWordsOfTheStandardEngine) {
+  // integers over a range of 2^27 shows the low 27 bits of each word.
+  for (const uint64_t seed : {uint64_t{5489}, uint64_t{0}, uint64_t{123456789}}) {
+    RandomState s = seeded(seed);
+    std::mt19937 reference(static_cast<uint32_t>(seed));
+    std::vector<int64_t> words(10000);
+    distribution_kernel(s, Distribution::integers_range, row(words.data(), DType::I64, 10000, 8),
+                        {.range = uint64_t{1} << 27, .base = 0});
+    for (const int64_t w : words) ASSERT_EQ(w, reference() & ((1u << 27) - 1));
+  }
+}
+
+TEST_F(Random, PiecesContinueEachOther) {
+  RandomState whole = seeded(1), pieces = seeded(1);
+  std::vector<float> a(2000), b(2000);
+  distribution_kernel(whole, Distribution::uniform, row(a.data(), DType::F32, 2000, 4), {.a = -1, .b = 3});
+  int64_t at = 0;
+  for (int64_t n = 1; at < 2000; n = n * 2 + 1) {
+    const int64_t m = std::min<int64_t>(n, 2000 - at);
+    distribution_kernel(pieces, Distribution::uniform, row(b.data() + at, DType::F32, m, 4), {.a = -1, .b = 3});
+    at += m;
+  }
+  EXPECT_EQ(a, b);
+  for (const float x : a) EXPECT_TRUE(x >= -1 && x < 3);
+}
+
+TEST_F(Random, NormalHasItsMoments) {
+  RandomState s = seeded(2);
+  constexpr int64_t n = 200001;
+  std::vector<float> x(n);
+  normal_fill_kernel(s, reinterpret_cast<char*>(x.data()), DType::F32, n, 2.0, 3.0);
+  double mean = 0, square = 0;
+  for (const float v : x) mean += v / static_cast<double>(n);
+  for (const float v : x) square += (v - mean) * (v - mean) / n;
+  EXPECT_NEAR(mean, 2.0, 0.03);
+  EXPECT_NEAR(std::sqrt(square), 3.0, 0.03);
+}
+
+TEST_F(Random, DropoutDrawsTheSameMaskAgain) {
+  RandomState s = seeded(3);
+  constexpr int64_t n = 1500;
+  std::vector<float> x(n, 1.0f), y(n), again(n);
+  std::vector<char> saved(kDropoutStateBytes);
+  const auto view = [&](std::vector<float>& out) {
+    PointwiseView v = row(out.data(), DType::F32, n, 4);
+    v.num_operands = 2;
+    v.data[1] = reinterpret_cast<char*>(x.data());
+    v.dtype[1] = DType::F32;
+    v.strides[1][0] = 4;
+    return v;
+  };
+  dropout_kernel(s, view(y), 0.75, 4.0, saved.data());
+  dropout_again_kernel(saved.data(), view(again), 0.75, 4.0);
+  EXPECT_EQ(y, again);
+  int64_t kept = 0;
+  for (const float v : y) {
+    EXPECT_TRUE(v == 0.0f || v == 4.0f);
+    kept += v != 0;
+  }
+  EXPECT_NEAR(static_cast<double>(kept) / n, 0.75, 0.05);
+}
+
+TEST_F(Random, CrossEntropyAgreesWithItsDefinition) {
+  for (const int64_t classes : {1, 15, 16, 33, 700}) {
+    constexpr int64_t rows = 3;
+    std::mt19937 engine(4);
+    std::normal_distribution<float> normal(0, 3);
+    std::vector<float> x(rows * classes), losses(rows), lse(rows);
+    for (float& v : x) v = normal(engine);
+    std::vector<int64_t> target = {0, classes - 1, -100};
+    float total_weight = 0;
+    const CrossEntropyArgs args{.rows = rows,
+                                .classes = classes,
+                                .dtype = DType::F32,
+                                .logits = reinterpret_cast<char*>(x.data()),
+                                .logits_stride = classes,
+                                .target = target.data(),
+                                .target_stride = 1,
+                                .weight = nullptr,
+                                .ignore_index = -100,
+                                .smoothing = 0,
+                                .lse = reinterpret_cast<char*>(lse.data()),
+                                .total_weight = reinterpret_cast<char*>(&total_weight)};
+    cross_entropy_kernel(args, LossReduction::none, reinterpret_cast<char*>(losses.data()));
+    for (int64_t i = 0; i < 2; i++) {
+      double sum = 0;
+      for (int64_t c = 0; c < classes; c++) sum += std::exp(static_cast<double>(x[i * classes + c]));
+      EXPECT_NEAR(lse[i], std::log(sum), 1e-5);
+      EXPECT_NEAR(losses[i], std::log(sum) - x[i * classes + target[i]], 1e-5);
+    }
+    EXPECT_EQ(losses[2], 0.0f);
+    EXPECT_EQ(total_weight, 2.0f);
+    target[1] = classes;
+    EXPECT_THROW(cross_entropy_kernel(args, LossReduction::none, reinterpret_cast<char*>(losses.data())),
+                 TargetOutOfRange);
+  }
+}
+
+TEST_F(Random, AttentionAgreesWithItsDefinition) {
+  constexpr int64_t queries = 70, keys = 130, depth = 5, width = 3;
+  std::mt19937 engine(5);
+  std::normal_distribution<float> normal;
+  std::vector<float> q(queries * depth), k(keys * depth), v(keys * width), out(queries * width), lse(queries);
+  for (auto* list : {&q, &k, &v})
+    for (float& x : *list) x = normal(engine);
+  const auto operand = [](std::vector<float>& data, int64_t columns) {
+    return AttentionOperand{reinterpret_cast<char*>(data.data()), 0, 0, columns, 1};
+  };
+  for (const bool causal : {false, true}) {
+    const AttentionArgs args{.dtype = DType::F32,
+                             .batch = 1,
+                             .heads = 1,
+                             .kv_heads = 1,
+                             .queries = queries,
+                             .keys = keys,
+                             .head_dim = depth,
+                             .value_dim = width,
+                             .q = operand(q, depth),
+                             .k = operand(k, depth),
+                             .v = operand(v, width),
+                             .mask = {},
+                             .causal = causal,
+                             .scale = 0.4f};
+    attention_kernel(args, operand(out, width), lse.data());
+    for (int64_t i = 0; i < queries; i++) {
+      std::vector<double> p(keys, 0.0);
+      double sum = 0;
+      for (int64_t j = 0; j < (causal ? i + 1 : keys); j++) {
+        double score = 0;
+        for (int64_t d = 0; d < depth; d++) score += double(q[i * depth + d]) * k[j * depth + d];
+        sum += p[j] = std::exp(0.4 * score);
+      }
+      EXPECT_NEAR(lse[i], std::log(sum), 1e-4);
+      for (int64_t d = 0; d < width; d++) {
+        double expected = 0;
+        for (int64_t j = 0; j < keys; j++) expected += p[j] / sum * v[j * width + d];
+        EXPECT_NEAR(out[i * width + d], expected, 1e-5);
+      }
+    }
+  }
+}
+
+}  // namespace
+}  // namespace minitorch

@@ -1,0 +1,114 @@
+"""Activation functions and their derivatives against native CPU."""
+
+import functools
+
+import pytest
+import torch
+import torch.nn.functional as F
+
+from tests.python.twin import check, check_error
+
+FLOATS = [torch.float32, torch.float64, torch.bfloat16, torch.float16]
+ACTIVATIONS = {
+    "relu": F.relu,
+    "relu6": F.relu6,
+    "hardtanh": F.hardtanh,
+    "hardtanh(-0.3, 2)": lambda x: F.hardtanh(x, -0.3, 2.0),
+    "gelu": F.gelu,
+    "gelu tanh": lambda x: F.gelu(x, approximate="tanh"),
+    "silu": F.silu,
+    "mish": F.mish,
+    "elu": F.elu,
+    "elu(0.7)": lambda x: F.elu(x, 0.7),
+    "celu": lambda x: F.celu(x, 1.3),
+    "selu": F.selu,
+    "softplus": F.softplus,
+    "softplus(2, 3)": lambda x: F.softplus(x, 2, 3),
+    "softshrink": F.softshrink,
+    "hardshrink": F.hardshrink,
+    "tanhshrink": F.tanhshrink,
+    "softsign": F.softsign,
+    "hardswish": F.hardswish,
+    "hardsigmoid": F.hardsigmoid,
+    "leaky_relu": lambda x: F.leaky_relu(x, 0.2),
+    "threshold": lambda x: F.threshold(x, 0.5, -3.0),
+    "logsigmoid": F.logsigmoid,
+    "sigmoid": torch.sigmoid,
+    "tanh": torch.tanh,
+    "logit(0.01)": lambda x: torch.logit(x, 0.01),
+    "glu": lambda x: F.glu(x[..., :-1] if x.shape[-1] % 2 else x),
+}
+LIMITS = {torch.float32: (1.3e-6, 1e-5), torch.float64: (1e-7, 1e-7), torch.bfloat16: (2e-2, 1e-2), torch.float16: (2e-3, 2e-3)}
+
+
+def inputs(dtype):
+    torch.manual_seed(0)
+    x = (torch.randn(9, 30) * 3).to(dtype)
+    x[0, :12] = torch.tensor([0.0, -0.0, 0.5, -0.5, 3.0, -3.0, 6.0, 1.0, -1.0, 20.5, -20.5, 90.0], dtype=dtype)
+    return x
+
+
+@pytest.mark.parametrize("dtype", FLOATS, ids=str)
+@pytest.mark.parametrize("name", ACTIVATIONS)
+def test_forward_and_backward(name, dtype):
+    rtol, atol = LIMITS[dtype]
+    for x in (inputs(dtype), inputs(dtype).t(), inputs(dtype)[:, 1::2]):
+        check(ACTIVATIONS[name], x.detach().requires_grad_(), rtol=rtol, atol=atol)
+
+
+@pytest.mark.parametrize("name", ACTIVATIONS)
+def test_infinities_and_nan(name):
+    x = torch.tensor([float("inf"), float("-inf"), float("nan"), 0.0] * 8)
+    if name == "gelu":  # native's vector code gives NaN for infinity, its scalar code infinity
+        return check(ACTIVATIONS[name], x[:1], exact=False)
+    check(ACTIVATIONS[name], x, rtol=1e-6, atol=1e-6)
+
+
+@pytest.mark.parametrize("name", ["relu", "silu", "elu", "leaky_relu", "hardswish", "mish", "gelu", "softplus", "tanh"])
+def test_double_backward(name):
+    def twice(x):
+        (g,) = torch.autograd.grad(ACTIVATIONS[name](x).sum(), x, create_graph=True)
+        return g * 2
+
+    check(twice, inputs(torch.float64).requires_grad_(), exact=False)
+
+
+@pytest.mark.parametrize(
+    "fn",
+    [torch.relu_, F.hardtanh_, F.elu_, F.leaky_relu_, F.selu_, F.celu_, functools.partial(F.hardswish, inplace=True),
+     functools.partial(F.silu, inplace=True), functools.partial(F.mish, inplace=True), functools.partial(F.relu6, inplace=True),
+     functools.partial(F.hardsigmoid, inplace=True), lambda x: F.threshold_(x, 0.1, 2.0)],
+)
+def test_in_place(fn):
+    check(fn, inputs(torch.float32), exact=False)
+    check(fn, inputs(torch.float32).t(), exact=False)
+
+
+def test_prelu():
+    for shape, weights in (((4, 3, 5), 3), ((4, 3), 1), ((6,), 1)):
+        x, w = torch.randn(shape, requires_grad=True), torch.rand(weights, requires_grad=True)
+        check(F.prelu, x, w, exact=False)
+    check_error(F.prelu, torch.randn(4, 3), torch.rand(2))
+
+
+def test_glu_dimensions():
+    x = torch.randn(4, 6, 8)
+    for dim in (0, 1, 2, -1):
+        check(lambda t: F.glu(t, dim), x.clone().requires_grad_(), exact=False)
+    check_error(lambda t: F.glu(t, 0), torch.randn(3, 4))
+
+
+def test_forward_mode():
+    def jvp(x, t):
+        return torch.func.jvp(lambda u: F.glu(u), (x,), (t,))
+
+    check(jvp, torch.randn(4, 6), torch.randn(4, 6), exact=False)
+
+
+def test_integers():
+    for dtype in (torch.int8, torch.int64, torch.uint8):
+        x = torch.arange(0 if dtype == torch.uint8 else -5, 9).to(dtype)
+        check(F.relu, x)
+        check(F.relu6, x)
+        check(lambda t: F.threshold(t, 2, 1), x)
+    check_error(F.relu, torch.ones(3, dtype=torch.bool))

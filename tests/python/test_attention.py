@@ -1,0 +1,215 @@
+"""Attention: the fused kernels, the composite, and the modules on top, against native CPU."""
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import nn
+from torch.nn.attention import SDPBackend, sdpa_kernel
+
+DEVICE = "minitorch"
+TOLERANCE = {
+    torch.float32: {"rtol": 2e-5, "atol": 2e-6},
+    torch.bfloat16: {"rtol": 0.03, "atol": 0.02},
+    torch.float16: {"rtol": 0.01, "atol": 4e-3},
+    torch.float64: {"rtol": 1e-9, "atol": 1e-10},
+}
+
+
+def run(device, tensors, mask, options, view=lambda t: t):
+    """Output and gradients of attention on a device."""
+    leaves = [t.clone().to(device).requires_grad_() for t in tensors]
+    out = F.scaled_dot_product_attention(
+        *(view(t) for t in leaves), None if mask is None else mask.to(device), **options
+    )
+    generator = torch.Generator().manual_seed(1)
+    out.backward(torch.randn(out.shape, generator=generator).to(out.dtype).to(device))
+    return [out.detach()] + [t.grad for t in leaves]
+
+
+def compare(tensors, mask=None, view=lambda t: t, **options):
+    dtype = tensors[0].dtype
+    # 16-bit references are computed in float: native's own roundings are no yardstick.
+    wide = [t.float() if t.dtype in (torch.bfloat16, torch.float16) else t for t in tensors]
+    wide_mask = mask.float() if mask is not None and mask.dtype in (torch.bfloat16, torch.float16) else mask
+    native = run("cpu", wide, wide_mask, options, view)
+    ours = run(DEVICE, tensors, mask, options, view)
+    for a, b in zip(ours, native, strict=True):
+        assert a.dtype == dtype
+        assert a.shape == b.shape
+        torch.testing.assert_close(a.cpu(), b.to(dtype), **TOLERANCE[dtype])
+
+
+def make(*shape, dtype=torch.float32, seed=0):
+    return torch.randn(shape, generator=torch.Generator().manual_seed(seed + sum(shape))).to(dtype)
+
+
+@pytest.mark.parametrize("causal", [False, True])
+@pytest.mark.parametrize("dtype", TOLERANCE, ids=str)
+@pytest.mark.parametrize(
+    ("queries", "keys", "head_dim", "value_dim"),
+    [(1, 1, 1, 1), (5, 7, 3, 3), (64, 128, 32, 32), (65, 129, 16, 24), (128, 128, 32, 32), (200, 60, 48, 48)],
+)
+def test_shapes(queries, keys, head_dim, value_dim, dtype, causal):
+    tensors = [
+        make(2, 3, queries, head_dim, dtype=dtype),
+        make(2, 3, keys, head_dim, dtype=dtype, seed=1),
+        make(2, 3, keys, value_dim, dtype=dtype, seed=2),
+    ]
+    compare(tensors, is_causal=causal)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
+@pytest.mark.parametrize("shape", [(70, 150), (1, 150), (2, 1, 70, 150), (1, 3, 70, 150), (2, 3, 70, 150), (2, 1, 1, 150)])
+@pytest.mark.parametrize("kind", ["bool", "float"])
+def test_masks(shape, kind, dtype):
+    tensors = [make(2, 3, 70, 16, dtype=dtype), make(2, 3, 150, 16, dtype=dtype), make(2, 3, 150, 16, dtype=dtype)]
+    mask = make(*shape, seed=9)
+    compare(tensors, mask > -0.5 if kind == "bool" else mask.to(dtype))
+
+
+def test_rows_that_meet_nothing():
+    tensors = [make(1, 2, 6, 8), make(1, 2, 9, 8), make(1, 2, 9, 8)]
+    mask = torch.ones(6, 9, dtype=torch.bool)
+    mask[2] = False
+    compare(tensors, mask)
+
+
+def test_scale_and_gqa():
+    compare([make(2, 3, 20, 8), make(2, 3, 20, 8), make(2, 3, 20, 8)], scale=0.3)
+    compare([make(2, 6, 140, 8), make(2, 2, 150, 8), make(2, 2, 150, 8)], enable_gqa=True)
+    compare([make(2, 6, 140, 8), make(2, 1, 140, 8), make(2, 1, 140, 8)], enable_gqa=True, is_causal=True)
+
+
+@pytest.mark.parametrize(
+    "view",
+    [
+        lambda t: t.transpose(1, 2),
+        lambda t: t[:, :, ::2],
+        lambda t: t[..., ::2],
+        lambda t: t.transpose(2, 3),
+        lambda t: t[:, :1].expand(-1, 4, -1, -1),
+    ],
+)
+def test_layouts(view):
+    compare([make(2, 24, 20, 16, seed=s) for s in range(3)], view=view)
+
+
+def test_three_dimensions_and_empty():
+    compare([make(3, 20, 8), make(3, 20, 8), make(3, 20, 8)])
+    empty = torch.empty(2, 3, 0, 8, device=DEVICE)
+    full = torch.randn(2, 3, 4, 8, device=DEVICE)
+    assert F.scaled_dot_product_attention(empty, full, full).shape == (2, 3, 0, 8)
+
+
+def test_special_values():
+    q, k, v = make(1, 1, 4, 8), make(1, 1, 5, 8), make(1, 1, 5, 8)
+    k[0, 0, 2, 3] = float("nan")
+    native = F.scaled_dot_product_attention(q, k, v)
+    ours = F.scaled_dot_product_attention(*(t.to(DEVICE) for t in (q, k, v)))
+    torch.testing.assert_close(ours.cpu(), native, equal_nan=True)
+
+
+def test_dropout_is_native_composite():
+    tensors = [make(2, 3, 20, 8, seed=s) for s in range(3)]
+    results = []
+    for device in ("cpu", DEVICE):
+        torch.manual_seed(3)
+        with sdpa_kernel(SDPBackend.MATH):
+            out = F.scaled_dot_product_attention(*(t.to(device) for t in tensors), dropout_p=0.4)
+        results.append(out.cpu())
+    torch.testing.assert_close(*results)
+
+
+def test_which_way_is_taken():
+    q = make(2, 3, 20, 8).to(DEVICE)
+    overrideable, math = SDPBackend.OVERRIDEABLE.value, SDPBackend.MATH.value
+    choice = lambda *a, **k: torch._fused_sdp_choice(*a, **k)  # noqa: E731
+    assert choice(q, q, q) == overrideable
+    assert choice(q, q, q, None, 0.1) == math
+    assert choice(q.double(), q.double(), q.double()) == math
+    mask = torch.zeros(20, 20, device=DEVICE, requires_grad=True)
+    assert choice(q, q, q, mask) == math
+    with sdpa_kernel(SDPBackend.MATH):
+        assert choice(q, q, q) == math
+
+
+def test_mask_gradient():
+    tensors = [make(2, 3, 20, 8, seed=s) for s in range(3)]
+    grads = []
+    for device in ("cpu", DEVICE):
+        mask = make(20, 20).to(device).requires_grad_()
+        F.scaled_dot_product_attention(*(t.to(device) for t in tensors), mask).sum().backward()
+        grads.append(mask.grad.cpu())
+    torch.testing.assert_close(*grads, rtol=1e-4, atol=1e-5)
+
+
+def test_compile_aot_eager():
+    tensors = [make(2, 20, 3, 8, seed=s).to(DEVICE).requires_grad_() for s in range(3)]
+
+    def f(q, k, v):
+        out = F.scaled_dot_product_attention(*(t.transpose(1, 2) for t in (q, k, v)), is_causal=True)
+        return out.transpose(1, 2).reshape(2, 20, 24).sin().sum()
+
+    expected = torch.autograd.grad(f(*tensors), tensors)
+    compiled = torch.autograd.grad(torch.compile(f, backend="aot_eager", fullgraph=True)(*tensors), tensors)
+    for a, b in zip(compiled, expected, strict=True):
+        torch.testing.assert_close(a.cpu(), b.cpu())
+
+
+def both_modules(make_module, seed=0):
+    torch.manual_seed(seed)
+    native = make_module()
+    ours = make_module()
+    ours.load_state_dict(native.state_dict())
+    return native, ours.to(DEVICE)
+
+
+def check_training(native, ours, inputs, call=lambda m, *a: m(*a), rtol=1e-4, atol=1e-5):
+    outs = []
+    for module, device in ((native, "cpu"), (ours, DEVICE)):
+        out = call(module, *(t.to(device) for t in inputs))
+        out = out[0] if isinstance(out, tuple) else out
+        out.square().sum().backward()
+        outs.append(out.detach().cpu())
+    torch.testing.assert_close(*outs, rtol=rtol, atol=atol)
+    for a, b in zip(ours.parameters(), native.parameters(), strict=True):
+        torch.testing.assert_close(a.grad.cpu(), b.grad, rtol=rtol, atol=atol * 10)
+
+
+@pytest.mark.parametrize("batch_first", [True, False])
+def test_multihead_attention(batch_first):
+    native, ours = both_modules(lambda: nn.MultiheadAttention(16, 4, batch_first=batch_first))
+    x = make(5, 6, 16)
+    check_training(native, ours, [x], lambda m, x: m(x, x, x, need_weights=False))
+    check_training(native, ours, [x], lambda m, x: m(x, x, x)[0])
+    native, ours = native.eval(), ours.eval()
+    with torch.no_grad():
+        expected, weights = native(x, x, x)
+        got, our_weights = ours(*[x.to(DEVICE)] * 3)
+    torch.testing.assert_close(got.cpu(), expected, rtol=1e-4, atol=1e-5)
+    torch.testing.assert_close(our_weights.cpu(), weights, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("norm_first", [True, False])
+def test_transformer_layers(norm_first):
+    def encoder():
+        return nn.TransformerEncoderLayer(16, 4, 32, dropout=0.0, batch_first=True, norm_first=norm_first)
+
+    native, ours = both_modules(encoder)
+    x = make(3, 7, 16)
+    check_training(native, ours, [x])
+    native, ours = native.eval(), ours.eval()
+    padding = torch.zeros(3, 7, dtype=torch.bool)
+    padding[1, 4:] = True
+    with torch.no_grad():  # what native calls its fast path
+        torch.testing.assert_close(ours(x.to(DEVICE)).cpu(), native(x), rtol=1e-4, atol=1e-5)
+        ours_out = ours(x.to(DEVICE), src_key_padding_mask=padding.to(DEVICE)).cpu()
+        torch.testing.assert_close(
+            ours_out[~padding], native(x, src_key_padding_mask=padding)[~padding], rtol=1e-4, atol=1e-5
+        )
+
+    def decoder():
+        return nn.TransformerDecoderLayer(16, 4, 32, dropout=0.0, batch_first=True, norm_first=norm_first)
+
+    native, ours = both_modules(decoder)
+    check_training(native, ours, [x, make(3, 5, 16, seed=4)])
