@@ -169,6 +169,13 @@ at::Tensor vdot(const at::Tensor& self, const at::Tensor& other) {
   return dot_product(self.is_complex() ? "vdot" : "dot", self.is_complex() ? self.conj() : self, other);
 }
 
+// PyTorch's composite would take self of any shape that broadcasts; native does not, in place.
+at::Tensor& addr_(at::Tensor& self, const at::Tensor& vec1, const at::Tensor& vec2, const at::Scalar& beta,
+                  const at::Scalar& alpha) {
+  TORCH_CHECK(self.dim() == 2, "2D tensor expected, got ", self.dim(), "D tensor for input");
+  return at::addr_out(self, self, vec1, vec2, beta, alpha);
+}
+
 }  // namespace
 
 at::Tensor linear_forward(const at::Tensor& input, const at::Tensor& weight, const std::optional<at::Tensor>& bias) {
@@ -197,6 +204,7 @@ TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
   structured<Addmv>(m, "addmv", "addmv_", "addmv.out");
   m.impl("dot", TORCH_FN(dot));
   m.impl("vdot", TORCH_FN(vdot));
+  m.impl("addr_", TORCH_FN(addr_));
   m.impl("addbmm", TORCH_FN(at::native::addbmm));
   m.impl("addbmm_", TORCH_FN(at::native::addbmm_));
   m.impl("addbmm.out", TORCH_FN(at::native::addbmm_out));

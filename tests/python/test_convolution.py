@@ -86,6 +86,26 @@ def test_int64(case):
     assert torch.equal(run(case, torch.int64, DEVICE)[0].cpu(), run(case, torch.int64, "cpu")[0])
 
 
+@pytest.mark.parametrize("case", ["1d", "2d stride", "2d groups", "t2d"])
+def test_complex(case):
+    for actual, expected in zip(run(case, torch.complex64, DEVICE), run(case, torch.complex64, "cpu"), strict=True):
+        close(actual.detach(), expected.detach())
+
+
+def test_accuracy():
+    """No further from the exact result than native is, forward and both gradients."""
+    x, w, grad = make((8, 64, 14, 14)), make((32, 64, 3, 3)), make((8, 32, 14, 14))
+
+    def results(device, dtype):
+        a, b = x.to(device, dtype).requires_grad_(), w.to(device, dtype).requires_grad_()
+        out = F.conv2d(a, b, padding=1)
+        return [t.detach().cpu().double() for t in (out, *torch.autograd.grad(out, (a, b), grad.to(device, dtype)))]
+
+    exact = results("cpu", torch.float64)
+    for ours, native, e in zip(results(DEVICE, torch.float32), results("cpu", torch.float32), exact):
+        assert (ours - e).abs().mean() <= 1.1 * (native - e).abs().mean()
+
+
 def test_strided_inputs():
     x, w, b = make((2, 8, 20, 22)), make((6, 4, 5, 5)), make((12,))
     views = [(x[:, ::2, 1:, ::2], w[..., 1:4, ::2], b[::2]), (x[:, :4].mT, w.mT, None),
@@ -128,6 +148,8 @@ MODULES = [
     lambda: nn.Conv1d(4, 6, 3, padding=1),
     lambda: nn.Conv2d(4, 6, 3, padding="same"),
     lambda: nn.Conv2d(4, 6, 3, stride=2, bias=False),
+    lambda: nn.Conv2d(4, 6, 3, padding=2, padding_mode="circular"),
+    lambda: nn.Conv2d(4, 6, 3, padding=2, padding_mode="reflect"),
     lambda: nn.Conv3d(4, 6, 2),
     lambda: nn.ConvTranspose1d(4, 6, 3, stride=2),
     lambda: nn.ConvTranspose2d(4, 6, 3, stride=2, padding=1, output_padding=1),

@@ -120,6 +120,11 @@ def test_lazy_conjugation(dtype):
     check(da @ db.conj(), a @ b.conj())
     check(torch.dot(du.conj(), dv.conj()), torch.dot(u.conj(), v.conj()))
     check(torch.vdot(du.conj(), dv), torch.vdot(u.conj(), v))
+    check(torch.mv(da, du.conj()), torch.mv(a, u.conj()))
+    check(torch.addmm(da[:, :1].conj(), da, db), torch.addmm(a[:, :1].conj(), a, b))
+    check(torch.mm(da.conj().imag, db.real), torch.mm(a.conj().imag, b.real))
+    out = torch.zeros(7, 21, dtype=dtype, device=DEVICE).conj()
+    torch.testing.assert_close(torch.mm(da, db, out=out).cpu(), a @ b)
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
@@ -198,7 +203,7 @@ def test_accuracy(dtype):
     exact = a.double() @ b.double()
     ours = ((a.to(DEVICE) @ b.to(DEVICE)).cpu().double() - exact).abs().mean()
     native = ((a @ b).double() - exact).abs().mean()
-    assert ours <= 1.5 * native
+    assert ours <= 1.2 * native
 
 
 @pytest.mark.parametrize("op", [torch.mm, torch.bmm, torch.addmm, torch.baddbmm, torch.mv, torch.dot])
@@ -206,7 +211,7 @@ def test_gradients(op):
     shapes = {
         torch.mm: [(5, 6), (6, 7)],
         torch.bmm: [(2, 5, 6), (2, 6, 7)],
-        torch.addmm: [(5, 7), (5, 6), (6, 7)],
+        torch.addmm: [(7,), (5, 6), (6, 7)],
         torch.baddbmm: [(2, 5, 7), (2, 5, 6), (2, 6, 7)],
         torch.mv: [(5, 6), (6,)],
         torch.dot: [(6,), (6,)],
@@ -245,6 +250,7 @@ ERRORS = [
     lambda d, a, b, v: torch.vdot(v.bool(), v.bool()),
     lambda d, a, b, v: torch.addbmm(a, a[None], b.expand(2, 4, 4)),
     lambda d, a, b, v: a.clone().addmm_(a[:2], b),
+    lambda d, a, b, v: v[0].clone().addr_(v, v),
     lambda d, a, b, v: torch.nn.functional.linear(a, b.double()),
     lambda d, a, b, v: torch.nn.functional.linear(a, b[:, :2]),
     lambda d, a, b, v: torch.nn.functional.linear(a, b, v[:2]),

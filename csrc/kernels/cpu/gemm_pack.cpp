@@ -63,6 +63,17 @@ void pack_columns(const S* src, int64_t stride_p, int width, int padded, int64_t
   if (kk < k) square(k - kWidth);  // overlaps the last one; the caller has seen to k >= kWidth
 }
 
+// Chooses the number of vectors that one row of dst takes.
+template <class S, int kBlocks = 1>
+MT_INLINE void pack_columns_any(const S* src, int64_t stride_p, int width, int padded, int64_t k, Element<S>* dst) {
+  using E = Element<S>;
+  constexpr int kMost = (kRows < E >> kColumns<E> ? kRows<E> : kColumns<E>);
+  if constexpr (kBlocks * kLanes<E> < kMost) {
+    if (padded > kBlocks * kLanes<E>) return pack_columns_any<S, kBlocks + 1>(src, stride_p, width, padded, k, dst);
+  }
+  pack_columns<S, kBlocks>(src, stride_p, width, padded, k, dst);
+}
+
 template <class S>
 void pack_strided(const S* src, int64_t stride_p, int64_t stride_k, int width, int padded, int64_t k, Element<S>* dst) {
   using E = Element<S>;
@@ -86,12 +97,7 @@ void pack_panel(const S* src, int64_t stride_p, int64_t stride_k, int width, int
     else
       pack_rows<S, 0>(src, stride_k, width, padded, k, dst);
   } else if (sizeof(E) <= 8 && stride_k == 1 && k >= kLanes<E>) {
-    if constexpr (sizeof(E) <= 8) {
-      if (padded <= kLanes<E>)
-        pack_columns<S, 1>(src, stride_p, width, padded, k, dst);
-      else
-        pack_columns<S, 2>(src, stride_p, width, padded, k, dst);
-    }
+    if constexpr (sizeof(E) <= 8) pack_columns_any<S>(src, stride_p, width, padded, k, dst);
   } else {
     pack_strided(src, stride_p, stride_k, width, padded, k, dst);
   }
