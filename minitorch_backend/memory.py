@@ -15,6 +15,7 @@ __all__ = [
     "max_memory_reserved",
     "mem_get_info",
     "memory_allocated",
+    "memory_block",
     "memory_reserved",
     "memory_stats",
     "memory_summary",
@@ -75,6 +76,15 @@ def empty_cache() -> None:
 def mem_get_info(device: Device = None) -> tuple[int, int]:
     """Bytes (free, total): what this process could still take, and what the device has."""
     return _C.mem_get_info(_get_device_index(device, optional=True))
+
+
+def memory_block(tensor: torch.Tensor) -> "dict[str, int | str] | None":
+    """The block of the caching allocator that holds a tensor's storage: ``size`` and ``requested_size`` in bytes,
+    ``stream_id``, and with MINITORCH_POISON=1 ``made_by``, the operator that allocated it (otherwise empty).
+
+    None for memory that the allocator did not make: empty storages, memory adopted from elsewhere, other devices.
+    """
+    return _C.memory_block(tensor)
 
 
 def set_per_process_memory_fraction(fraction: float, device: Device = None) -> None:

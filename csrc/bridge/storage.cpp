@@ -20,7 +20,12 @@ const bool registered = (c10::SetStorageImplCreate(kDevice, &create), true);
 
 }  // namespace
 
-const Block* Storage::block() const { return block_of(data_ptr()); }
+const Block* Storage::block() const { return minitorch::block_of(data_ptr()); }
+
+const Block* Storage::block_of(const at::Tensor& tensor) {
+  const auto* storage = dynamic_cast<const Storage*>(tensor.storage().unsafeGetStorageImpl());
+  return storage == nullptr ? nullptr : storage->block();
+}
 
 c10::intrusive_ptr<c10::StorageImpl> make_storage(size_t bytes) {
   return c10::make_intrusive<Storage>(c10::StorageImpl::use_byte_size_t(), static_cast<int64_t>(bytes),

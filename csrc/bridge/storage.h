@@ -1,5 +1,6 @@
 // Our storage object. PyTorch's generic code makes it through the storage factory, our own through make_storage.
 #pragma once
+#include <ATen/core/Tensor.h>
 #include <c10/core/StorageImpl.h>
 
 namespace minitorch {
@@ -14,6 +15,8 @@ class Storage final : public c10::StorageImpl {
 
   // The block, which knows its size class, its stream and, with MINITORCH_POISON=1, the operator that made it.
   const Block* block() const;
+  // The block behind a tensor; null when its memory was adopted from elsewhere or is empty.
+  static const Block* block_of(const at::Tensor& tensor);
 };
 
 // Uninitialised, resizable storage on the current device.

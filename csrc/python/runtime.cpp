@@ -1,6 +1,7 @@
 // Devices and memory for Python. Nothing here holds the GIL while it waits for a device or for the system.
 #include <pybind11/stl.h>
 
+#include "bridge/storage.h"
 #include "kernels/kernel.h"
 #include "python/bindings.h"
 #include "runtime/backend.h"
@@ -47,6 +48,16 @@ void bind_memory(py::module& m) {
   m.def("mem_get_info", [](int device) {
     const MemoryInfo info = device_memory_info(device);
     return std::pair(info.free, info.total);
+  });
+  m.def("memory_block", [](const at::Tensor& tensor) -> py::object {
+    const Block* block = Storage::block_of(tensor);
+    if (block == nullptr) return py::none();
+    py::dict result;
+    result["size"] = block->size;
+    result["requested_size"] = block->requested;
+    result["stream_id"] = stream_of(block).id;
+    result["made_by"] = std::string(block->maker);
+    return result;
   });
   m.def("set_memory_fraction", &set_memory_fraction, py::arg("fraction"), py::arg("device"));
   m.def("memory_fraction", [](int device) {

@@ -154,6 +154,8 @@ void CachingAllocator::deallocate(Block* block) noexcept {
 
 void free_block(Block* block) noexcept { block->pool->owner->deallocate(block); }
 
+Stream stream_of(const Block* block) { return block->pool->stream; }
+
 void CachingAllocator::record_stream(Block* block, Stream stream) {
   if (!by_stream_ || stream == block->pool->stream) return;
   std::lock_guard guard(lock_);

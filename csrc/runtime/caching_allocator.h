@@ -122,4 +122,7 @@ class CachingAllocator {
 // Gives a block back to the allocator that made it.
 void free_block(Block* block) noexcept;
 
+// The stream that a block was made for, and that reuses it.
+Stream stream_of(const Block* block);
+
 }  // namespace minitorch

@@ -251,6 +251,16 @@ def test_poison_is_off_unless_asked_for():
     assert minitorch_backend._C.poison() == (os.environ.get("MINITORCH_POISON") == "1")
 
 
+def test_a_tensor_knows_its_block():
+    x = torch.empty(3, 5, device="minitorch")
+    described = mt.memory_block(x.t()[1:])
+    assert described["requested_size"] == 60 and described["size"] == block(60)
+    assert described["stream_id"] == mt.current_stream().stream_id
+    assert described["made_by"] == ("aten::empty" if CANARIES else "")
+    assert mt.memory_block(torch.empty(0, device="minitorch")) is None
+    assert mt.memory_block(torch.empty(3)) is None
+
+
 def test_deterministic_mode_fills_fresh_memory():
     torch.use_deterministic_algorithms(True)
     try:
