@@ -7,6 +7,7 @@
 #include <ATen/ops/cauchy_native.h>
 #include <ATen/ops/exponential_native.h>
 #include <ATen/ops/geometric_native.h>
+#include <ATen/ops/is_nonzero_native.h>
 #include <ATen/ops/log_normal_native.h>
 #include <ATen/ops/multinomial_native.h>
 #include <ATen/ops/normal_native.h>
@@ -129,6 +130,14 @@ void multinomial_with_replacement(at::Tensor& result, const at::Tensor& weights,
   multinomial_kernel(g->state, view_of(out), view_of(rows));
 }
 
+// multinomial's composite checks its weights with these.
+void assert_nonzero_with(const at::Tensor& self, std::string_view message) {
+  TORCH_CHECK(at::native::is_nonzero(self), message.empty() ? "Assertion is failed" : message);
+}
+void assert_nonzero(const at::Tensor& self) {
+  TORCH_CHECK(at::native::is_nonzero(self), "Expected Tensor with single nonzero value, but got zero");
+}
+
 at::Tensor& randperm_out(int64_t n, Generator generator, at::Tensor& result) {
   TORCH_CHECK(n >= 0, "n must be non-negative, got", n);
   TORCH_CHECK(!generator.has_value() || generator->device() == result.device(), "Expected a '", result.device(),
@@ -190,6 +199,8 @@ TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
          static_cast<at::Tensor& (*)(double, const at::Tensor&, G, at::Tensor&)>(at::native::normal_out));
   m.impl("normal.Tensor_Tensor_out",
          static_cast<at::Tensor& (*)(const at::Tensor&, const at::Tensor&, G, at::Tensor&)>(at::native::normal_out));
+  m.impl("_assert_async", TORCH_FN(assert_nonzero));
+  m.impl("_assert_async.msg", TORCH_FN(assert_nonzero_with));
   m.impl("multinomial", TORCH_FN(at::native::multinomial));
   m.impl("multinomial.out", TORCH_FN(at::native::multinomial_out));
   m.impl("randperm.generator_out", TORCH_FN(randperm_out));

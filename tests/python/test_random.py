@@ -141,6 +141,14 @@ def test_multinomial_with_replacement(dtype):
     assert_same(lambda device: torch.multinomial(weights[0].to(device), 30, replacement=True))
 
 
+def test_multinomial_without_replacement():
+    weights = torch.rand(4, 9)
+    assert_same(lambda device: torch.multinomial(weights.to(device), 5))
+    assert_same(lambda device: torch.multinomial(weights.to(device), 1))
+    with pytest.raises(RuntimeError, match="invalid multinomial distribution"):
+        torch.multinomial(torch.zeros(3, device="minitorch"), 2)
+
+
 def test_init_functions():
     def weights(init):
         def make(device):
