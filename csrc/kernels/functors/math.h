@@ -1,6 +1,6 @@
 // Elementary functions as branch-free polynomials, so that loops over them vectorise.
 //
-// Single precision is computed in double: the polynomials need only about 30 bits, no step needs a compensation, and the
+// Single precision (but for exp, which has its own) is computed in double: the polynomials need only about 30 bits, no step needs a compensation, and the
 // result is correctly rounded but for about one case in a hundred, with or without fused multiply-add. It costs less than
 // single precision with compensation. Double precision has polynomials for the functions that models spend time in and
 // libm for the rest. Coefficients are Chebyshev or rational least-squares fits, made in 50-digit arithmetic by
