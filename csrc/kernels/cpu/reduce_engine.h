@@ -9,6 +9,8 @@
 #include "core/macros.h"
 #include "kernels/reduce.h"
 
+#pragma GCC diagnostic ignored "-Wpsabi"  // 64-byte vectors never cross a call: what takes them is inlined
+
 namespace minitorch {
 inline namespace MINITORCH_ARCH {
 

@@ -11,6 +11,8 @@
 #include "core/half.h"
 #include "core/macros.h"
 
+#pragma GCC diagnostic ignored "-Wpsabi"  // 64-byte vectors never cross a call: what takes them is inlined
+
 namespace minitorch {
 inline namespace MINITORCH_ARCH {
 namespace {
