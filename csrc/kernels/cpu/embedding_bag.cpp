@@ -30,16 +30,20 @@ void sum_block(const EmbeddingBagArgs& a, int64_t begin, int64_t end, int64_t j,
   const int64_t stride = a.weight_strides[1];
   for (int64_t k = 0; k < m; k++) sum[k] = C(0);
   for (int64_t i = begin; i < end; i++) {
-    // Rows are scattered over a table larger than the caches. The next bag's rows follow in `indices`.
-    if (stride == 1 && i + kAhead < a.count) {
-      const char* const next = reinterpret_cast<const char*>(row_of<T>(a, i + kAhead) + j);
-      for (int64_t byte = 0; byte < m * static_cast<int64_t>(sizeof(T)); byte += 64) __builtin_prefetch(next + byte);
-    }
     if (a.indices[i] == a.padding_idx) continue;
     const T* const row = row_of<T>(a, i) + j * stride;
     const C factor = a.sample_weights != nullptr ? static_cast<C>(reinterpret_cast<const T*>(a.sample_weights)[i]) : C(1);
     if (stride == 1) {
-      for (int64_t k = 0; k < m; k++) sum[k] += factor * static_cast<C>(row[k]);
+      // Rows are scattered over a table larger than the caches: each line read fetches its counterpart a few rows ahead.
+      // The rows of the next bag follow in `indices`.
+      constexpr int64_t kLine = 64 / sizeof(T), kLines = 8;
+      const T* const ahead = row_of<T>(a, std::min(i + kAhead, a.count - 1)) + j;
+      for (int64_t k = 0; k < m; k += kLines * kLine) {
+        const int64_t end_of_piece = std::min(m, k + kLines * kLine);
+        for (int64_t line = k; line < end_of_piece; line += kLine) __builtin_prefetch(ahead + line);
+#pragma GCC ivdep
+        for (int64_t t = k; t < end_of_piece; t++) sum[t] += factor * static_cast<C>(row[t]);
+      }
     } else {
       for (int64_t k = 0; k < m; k++) sum[k] += factor * static_cast<C>(row[k * stride]);
     }
