@@ -36,14 +36,14 @@ void sum_block(const EmbeddingBagArgs& a, int64_t begin, int64_t end, int64_t j,
     if (stride == 1) {
       // Rows are scattered over a table larger than the caches: each line read fetches its counterpart a few rows ahead.
       // The rows of the next bag follow in `indices`.
-      constexpr int64_t kLine = 64 / sizeof(T);
+      constexpr int64_t kLine = 64 / sizeof(T), kLines = 8;
       const T* const ahead = row_of<T>(a, std::min(i + kAhead, a.count - 1)) + j;
-      int64_t k = 0;
-      for (; k + kLine <= m; k += kLine) {
-        __builtin_prefetch(ahead + k);
-        for (int64_t t = 0; t < kLine; t++) sum[k + t] += factor * static_cast<C>(row[k + t]);
+      for (int64_t k = 0; k < m; k += kLines * kLine) {
+        const int64_t end_of_piece = std::min(m, k + kLines * kLine);
+        for (int64_t line = k; line < end_of_piece; line += kLine) __builtin_prefetch(ahead + line);
+#pragma GCC ivdep
+        for (int64_t t = k; t < end_of_piece; t++) sum[t] += factor * static_cast<C>(row[t]);
       }
-      for (; k < m; k++) sum[k] += factor * static_cast<C>(row[k]);
     } else {
       for (int64_t k = 0; k < m; k++) sum[k] += factor * static_cast<C>(row[k * stride]);
     }
