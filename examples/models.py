@@ -64,7 +64,7 @@ class CharGPT(nn.Module):
         self.head.weight = self.tokens.weight
         for name, parameter in self.named_parameters():
             if parameter.dim() == 2:
-                nn.init.normal_(parameter, std=0.02 / (2 * layers) ** 0.5 if name.endswith("proj.weight") else 0.02)
+                nn.init.normal_(parameter, std=0.05 if name.startswith("blocks") else 0.02)
 
     def forward(self, tokens: Tensor) -> Tensor:
         place = torch.arange(tokens.shape[1], device=tokens.device)

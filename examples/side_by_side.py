@@ -28,7 +28,7 @@ from rich.table import Table
 from tasks import DigitsTask, Run, TextTask
 
 TASKS = {"digits": DigitsTask, "gpt": TextTask}
-STEPS = {"digits": 300, "gpt": 300}
+STEPS = {"digits": 300, "gpt": 500}
 EARLY_STEPS = 20  # up to here rounding has not been amplified by training yet
 EARLY_BAND = 1e-3  # largest loss difference in these steps
 BAND = {"digits": 0.05, "gpt": 0.02}  # largest loss difference in all steps
@@ -252,7 +252,7 @@ def parse_arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--device", action="append", help="repeatable; the first is the reference (cpu, minitorch)")
     parser.add_argument("--only", choices=TASKS, help="one of the two tasks")
-    parser.add_argument("--steps", type=int, help="training steps of each task (default 300)")
+    parser.add_argument("--steps", type=int, help=f"training steps of each task (default {STEPS})")
     parser.add_argument("--threads", type=int, help="CPU threads (default: torch's own choice)")
     parser.add_argument("--output", type=pathlib.Path, default=pathlib.Path("out"), help="folder for PNG and JSON")
     parser.add_argument("--no-memory", action="store_true", help="skip the memory measurement")

@@ -87,7 +87,7 @@ class TextTask:
         decay = [p for p in model.parameters() if p.dim() >= 2]
         rest = [p for p in model.parameters() if p.dim() < 2]
         groups = [{"params": decay, "weight_decay": 0.1}, {"params": rest, "weight_decay": 0.0}]
-        optimizer = torch.optim.AdamW(groups, lr=2e-3, betas=(0.9, 0.99))
+        optimizer = torch.optim.AdamW(groups, lr=3e-3, betas=(0.9, 0.99))
         warmup = max(1, self.steps // 20)
 
         def rate(step: int) -> float:

@@ -58,7 +58,7 @@ def test_digits_cnn():
             torch.manual_seed(step)
             record.append(run.step(x.to(run.device), y.to(run.device)))
     assert_agree(*losses, band=1e-2)
-    assert_learns(losses[1], 0.4)
+    assert_learns(losses[1], 0.6)
     assert task.accuracy(runs[1]) == pytest.approx(task.accuracy(runs[0]), abs=0.02)
 
 
