@@ -2,7 +2,7 @@
 #include <ATen/Parallel.h>
 
 #include "bridge/allocator.h"
-#include "kernels/parallel.h"
+#include "core/parallel.h"
 #include "python/bindings.h"
 #include "runtime/backend.h"
 

@@ -17,8 +17,9 @@ import sys
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
 
-import minitorch_backend  # noqa: E402, F401
-import torch  # noqa: E402
+import torch
+
+import minitorch_backend  # noqa: F401
 
 COMPOSITE_KEYS = ("CompositeImplicitAutograd", "CompositeExplicitAutograd", "CompositeExplicitAutogradNonFunctional")
 
@@ -57,7 +58,7 @@ def page(table: dict[str, dict[str, str]]) -> str:
         f"{counts['own']} have a kernel here, {counts['composite']} are composed by PyTorch from other operators, "
         f"{counts['missing']} are missing and go to the fallback (`MINITORCH_FALLBACK`).",
         "",
-        "A composite operator works when the operators that it is composed of do. What is tested against native, and how, "
+        "A composite operator works when the operators that it is composed of do. What is tested against native, "
         "is in [tests/conformance](../tests/conformance/README.md).",
         "",
     ]

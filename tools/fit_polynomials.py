@@ -1,13 +1,33 @@
 """The coefficients in csrc/kernels/functors/math.h: fits in 50-digit arithmetic (needs mpmath).
 
 Polynomials interpolate at Chebyshev nodes, which is within a small factor of the minimax error; rational functions are
-linearised least squares, reweighted towards equal errors (Lawson's iteration). Each line printed: name, degrees, largest
+linearised least squares, reweighted towards equal errors (Lawson). Each line printed: name, degrees, largest
 relative error in the function computed, coefficients with the constant first.
 """
 
 from collections.abc import Callable
 
-from mpmath import asin, atan, atanh, cos, erf, erfc, exp, expm1, lu_solve, log, matrix, mp, mpf, pi, polyval, qr_solve, sin, sqrt, tanh
+from mpmath import (
+    asin,
+    atan,
+    atanh,
+    cos,
+    erf,
+    erfc,
+    exp,
+    expm1,
+    log,
+    lu_solve,
+    matrix,
+    mp,
+    mpf,
+    pi,
+    polyval,
+    qr_solve,
+    sin,
+    sqrt,
+    tanh,
+)
 
 mp.dps = 50
 SMALL = mpf(10) ** -20
@@ -38,19 +58,21 @@ def rational(name: str, f: Callable, low: mpf, high: mpf, p_degree: int, q_degre
     best = None
     for _ in range(12):
         rows, right = [], []
-        for x, y, s, w in zip(points, exact, scale, lawson):
+        for x, y, s, w in zip(points, exact, scale, lawson, strict=False):
             factor = s * w / y
-            rows.append([factor * x**j for j in range(p_degree + 1)] + [-factor * y * x**j for j in range(1, q_degree + 1)])
+            rows.append(
+                [factor * x**j for j in range(p_degree + 1)] + [-factor * y * x**j for j in range(1, q_degree + 1)]
+            )
             right.append(factor * y)
         c = list(qr_solve(matrix(rows), matrix(right))[0])
         p, q = c[: p_degree + 1], [mpf(1), *c[p_degree + 1 :]]
         below = [polyval(q[::-1], x) for x in points]
-        errors = [abs(polyval(p[::-1], x) / b / y - 1) for x, y, b in zip(points, exact, below)]
+        errors = [abs(polyval(p[::-1], x) / b / y - 1) for x, y, b in zip(points, exact, below, strict=False)]
         scale = [1 / abs(b) for b in below]
         worst = max(errors)
         if best is None or worst < best[0]:
             best = (worst, [float(v) for v in p], [float(v) for v in q])
-        lawson = [w * sqrt(e / worst + mpf("0.05")) for w, e in zip(lawson, errors)]
+        lawson = [w * sqrt(e / worst + mpf("0.05")) for w, e in zip(lawson, errors, strict=False)]
         total = sum(lawson)
         lawson = [w / total * len(points) for w in lawson]
     show(name, (p_degree, q_degree), *best)
@@ -69,21 +91,51 @@ def scaled_erfc(t: mpf) -> mpf:
 def main() -> None:
     half_ln2, quarter_pi = log(2) / 2, (pi / 4) ** 2 * mpf("1.01")
     for degree in (5, 11):
-        polynomial("(expm1(r) - r) / r^2", lambda r: (expm1(r) - r) / r**2 if abs(r) > SMALL else mpf(1) / 2 + r / 6,
-                   -half_ln2, half_ln2, degree, lambda r: r * r / exp(r))
+        polynomial(
+            "(expm1(r) - r) / r^2",
+            lambda r: (expm1(r) - r) / r**2 if abs(r) > SMALL else mpf(1) / 2 + r / 6,
+            -half_ln2,
+            half_ln2,
+            degree,
+            lambda r: r * r / exp(r),
+        )
     largest = ((sqrt(2) - 1) / (sqrt(2) + 1)) ** 2
     for degree in (4, 7):
-        polynomial("(atanh(s)/s - 1) / s^2", of_square(lambda s: (atanh(s) / s - 1) / s**2, lambda z: mpf(1) / 3),
-                   mpf(0), largest, degree, lambda z: z)
+        polynomial(
+            "(atanh(s)/s - 1) / s^2",
+            of_square(lambda s: (atanh(s) / s - 1) / s**2, lambda z: mpf(1) / 3),
+            mpf(0),
+            largest,
+            degree,
+            lambda z: z,
+        )
     for degree in (3, 6):
-        polynomial("(sin(r)/r - 1) / r^2", of_square(lambda r: (sin(r) / r - 1) / r**2, lambda z: -mpf(1) / 6),
-                   mpf(0), quarter_pi, degree, lambda z: z)
+        polynomial(
+            "(sin(r)/r - 1) / r^2",
+            of_square(lambda r: (sin(r) / r - 1) / r**2, lambda z: -mpf(1) / 6),
+            mpf(0),
+            quarter_pi,
+            degree,
+            lambda z: z,
+        )
     for degree in (2, 5):
-        polynomial("(cos(r) - 1 + r^2/2) / r^4", of_square(lambda r: (cos(r) - 1 + r * r / 2) / r**4, lambda z: mpf(1) / 24),
-                   mpf(0), quarter_pi, degree, lambda z: z * z)
+        polynomial(
+            "(cos(r) - 1 + r^2/2) / r^4",
+            of_square(lambda r: (cos(r) - 1 + r * r / 2) / r**4, lambda z: mpf(1) / 24),
+            mpf(0),
+            quarter_pi,
+            degree,
+            lambda z: z * z,
+        )
     polynomial("atan(x)/x", of_square(lambda s: atan(s) / s, lambda z: 1 - z / 3), mpf(0), mpf(1), 12)
-    polynomial("(asin(x)/x - 1) / x^2", of_square(lambda s: (asin(s) / s - 1) / s**2, lambda z: mpf(1) / 6),
-               mpf(0), mpf(1) / 4, 8, lambda z: z)
+    polynomial(
+        "(asin(x)/x - 1) / x^2",
+        of_square(lambda s: (asin(s) / s - 1) / s**2, lambda z: mpf(1) / 6),
+        mpf(0),
+        mpf(1) / 4,
+        8,
+        lambda z: z,
+    )
     polynomial("(1 + 2x) exp(x^2) erfc(x)", scaled_erfc, mpf(-1), mpf("0.6"), 12)
     rational("erf(x)/x", of_square(lambda s: erf(s) / s, lambda z: 2 / sqrt(pi)), mpf(0), mpf("15.7"), 5, 6)
     rational("tanh(x)/x", of_square(lambda s: tanh(s) / s, lambda z: 1 - z / 3), mpf(0), mpf(83), 5, 5)

@@ -1,5 +1,5 @@
-// cross_entropy_loss for class indices. PyTorch composes it of log_softmax and nll_loss and keeps the log-probabilities; this
-// keeps the logits, which exist anyway, and one log-sum-exp a row.
+// cross_entropy_loss for class indices. PyTorch composes it of log_softmax and nll_loss and keeps the
+// log-probabilities; this keeps the logits, which exist anyway, and one log-sum-exp a row.
 //
 // With p = softmax(x), target t, weights w and smoothing s (see kernels/cross_entropy.h for the loss):
 //   d loss_i / d x_c = (h_i + W s / C) p_c - h_i [c = t] - w_c s / C,   h_i = (1 - s) w_t
@@ -32,8 +32,9 @@ struct Options {
 
 std::tuple<Tensor, Tensor, Tensor> forward_op(const Tensor& logits, const Tensor& target, const OptionalTensor& weight,
                                               const Options& o) {
-  static const auto op = find_operator<std::tuple<Tensor, Tensor, Tensor>(
-      const Tensor&, const Tensor&, const OptionalTensor&, int64_t, int64_t, double)>("minitorch::cross_entropy_forward");
+  static const auto op =
+      find_operator<std::tuple<Tensor, Tensor, Tensor>(const Tensor&, const Tensor&, const OptionalTensor&, int64_t,
+                                                       int64_t, double)>("minitorch::cross_entropy_forward");
   return op.call(logits, target, weight, o.reduction, o.ignore_index, o.smoothing);
 }
 
@@ -58,7 +59,8 @@ struct CrossEntropyBackward : torch::autograd::Function<CrossEntropyBackward> {
     return backward_op(grad, logits, target, weight, lse, total_weight, o);
   }
 
-  // The gradient as a formula in differentiable operators: r_i (k_i p - h_i [c = t] - w s / C), r_i = grad / normaliser.
+  // The gradient as a formula in differentiable operators: r_i (k_i p - h_i [c = t] - w s / C), r_i = grad /
+  // normaliser.
   static variable_list backward(AutogradContext* ctx, variable_list grads) {
     const Tensor& gg = grads[0];
     const auto saved = ctx->get_saved_variables();
@@ -88,7 +90,8 @@ struct CrossEntropyBackward : torch::autograd::Function<CrossEntropyBackward> {
 
 struct CrossEntropy : torch::autograd::Function<CrossEntropy> {
   static variable_list forward(AutogradContext* ctx, const Tensor& logits, const Tensor& target,
-                               const OptionalTensor& weight, int64_t reduction, int64_t ignore_index, double smoothing) {
+                               const OptionalTensor& weight, int64_t reduction, int64_t ignore_index,
+                               double smoothing) {
     const at::AutoDispatchBelowADInplaceOrView below;
     const Options o{reduction, ignore_index, smoothing};
     auto [loss, lse, total_weight] = forward_op(logits, target, weight, o);
@@ -135,9 +138,9 @@ Tensor fused(const Tensor& logits, const Tensor& target, const OptionalTensor& w
              c10::SymInt ignore_index, double smoothing) {
   // Rows must be contiguous; contiguous() is differentiable and usually does nothing.
   const Tensor x = logits.sym_stride(1) == 1 ? logits : logits.contiguous();
-  const OptionalTensor w = weight.has_value() && weight->defined() ? OptionalTensor(weight->contiguous()) : std::nullopt;
-  return std::get<0>(
-      forward_op(x, target, w, {reduction, ignore_index.guard_int(__FILE__, __LINE__), smoothing}));
+  const OptionalTensor w =
+      weight.has_value() && weight->defined() ? OptionalTensor(weight->contiguous()) : std::nullopt;
+  return std::get<0>(forward_op(x, target, w, {reduction, ignore_index.guard_int(__FILE__, __LINE__), smoothing}));
 }
 
 Tensor entry(const Tensor& logits, const Tensor& target, const OptionalTensor& weight, int64_t reduction,

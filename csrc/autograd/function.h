@@ -1,9 +1,9 @@
-// What our differentiable Functions share. Each stands in for a composite aten operator (linear, dropout, ...): its entry is
-// registered at AutogradPrivateUse1 and calls operators of the namespace minitorch, which have Meta kernels and are
-// themselves in the dispatcher, so torch.compile sees and traces them.
+// What our differentiable Functions share. Each stands in for a composite aten operator (linear, dropout, ...): its
+// entry is registered at AutogradPrivateUse1 and calls operators of the namespace minitorch, which have Meta kernels
+// and are themselves in the dispatcher, so torch.compile sees and traces them.
 //
-// A C++ Function cannot run inside functorch's transforms (vmap, grad, jvp) and knows nothing of forward-mode tangents; there
-// the entry steps aside and calls PyTorch's composite, which is differentiated operator by operator.
+// A C++ Function cannot run inside functorch's transforms (vmap, grad, jvp) and knows nothing of forward-mode tangents;
+// there the entry steps aside and calls PyTorch's composite, which is differentiated operator by operator.
 #pragma once
 #include <ATen/ATen.h>
 #include <ATen/FuncTorchTLS.h>

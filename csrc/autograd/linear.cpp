@@ -1,5 +1,5 @@
-// linear: y = x W^T + b in one product whose epilogue adds the bias, under one autograd node where PyTorch's composite has a
-// chain of views, transposes and addmm. The gradients are products again, written in differentiable operators:
+// linear: y = x W^T + b in one product whose epilogue adds the bias, under one autograd node where PyTorch's composite
+// has a chain of views, transposes and addmm. The gradients are products again, written in differentiable operators:
 //   dx = dy W     dW = dy^T x     db = the sum of dy over rows
 #include <ATen/ops/linear_native.h>
 
@@ -14,8 +14,8 @@ using torch::autograd::variable_list;
 using OptionalTensor = std::optional<Tensor>;
 
 Tensor forward_op(const Tensor& input, const Tensor& weight, const OptionalTensor& bias) {
-  static const auto op = find_operator<Tensor(const Tensor&, const Tensor&, const OptionalTensor&)>(
-      "minitorch::linear_forward");
+  static const auto op =
+      find_operator<Tensor(const Tensor&, const Tensor&, const OptionalTensor&)>("minitorch::linear_forward");
   return op.call(input, weight, bias);
 }
 

@@ -133,7 +133,8 @@ void fallback(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
         break;
       }
     TORCH_CHECK_NOT_IMPLEMENTED(false, "minitorch has no kernel for '", name, "' (dtype ", dtype, ") on the ",
-                                backend().name(), " backend. Set MINITORCH_FALLBACK=warn or =allow to run it on native "
+                                backend().name(),
+                                " backend. Set MINITORCH_FALLBACK=warn or =allow to run it on native "
                                 "CPU instead; torch.minitorch.fallbacks() lists such calls.");
   }
   Crossing crossing;
@@ -147,14 +148,15 @@ void fallback(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
   for (size_t i = stack->size() - returns; i < stack->size(); i++) (*stack)[i] = crossing.to_device((*stack)[i]);
   record(name, crossing.bytes, elapsed.count());
   if (policy() == FallbackPolicy::warn) {
-    TORCH_WARN_ONCE("minitorch has no kernel for '", name, "': it ran on native CPU. MINITORCH_FALLBACK=error|warn|allow "
+    TORCH_WARN_ONCE("minitorch has no kernel for '", name,
+                    "': it ran on native CPU. MINITORCH_FALLBACK=error|warn|allow "
                     "decides what happens; torch.minitorch.fallbacks() lists all such calls.");
   }
 }
 
 void report_missing_kernel(const char* kernel, const char* backend_name, const char* detail) {
-  TORCH_CHECK_NOT_IMPLEMENTED(false, "\"", kernel, "\" not implemented for '", detail, "' on minitorch's ", backend_name,
-                              " backend");
+  TORCH_CHECK_NOT_IMPLEMENTED(false, "\"", kernel, "\" not implemented for '", detail, "' on minitorch's ",
+                              backend_name, " backend");
 }
 
 const bool installed = (set_missing_kernel_handler(&report_missing_kernel), true);

@@ -8,7 +8,6 @@
 
 namespace minitorch {
 
-
 struct FallbackRecord {
   std::string op;         // "aten::histc"
   int64_t count = 0;      // calls

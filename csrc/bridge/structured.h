@@ -82,8 +82,8 @@ struct OutOutputs : GivenOutputs<Base, N> {
     const at::Tensor& out = this->given[i]->get();
     TORCH_CHECK(options.dtype() == out.dtype(), "Expected out tensor to have dtype ", options.dtype(), ", but got ",
                 out.dtype(), " instead");
-    TORCH_CHECK(options.device() == out.device(), "Expected out tensor to have device ", options.device(),
-                ", but got ", out.device(), " instead");
+    TORCH_CHECK(options.device() == out.device(), "Expected out tensor to have device ", options.device(), ", but got ",
+                out.device(), " instead");
     if (at::native::resize_output(out, sizes)) {
       if (!strides.empty()) {
         out.as_strided_(sizes, strides);
@@ -103,8 +103,8 @@ struct InplaceOutputs : GivenOutputs<Base, N> {
                 " and output tensor dtype ", options.dtype(), " should match");
     TORCH_CHECK(options.device() == self.device(), "Bad in-place call: input tensor device ", self.device(),
                 " and output tensor device ", options.device(), " should match");
-    TORCH_CHECK(sizes == self.sizes(), "Bad in-place call: input tensor size ", self.sizes(), " and output tensor size ",
-                sizes, " should match");
+    TORCH_CHECK(sizes == self.sizes(), "Bad in-place call: input tensor size ", self.sizes(),
+                " and output tensor size ", sizes, " should match");
     if (exact) this->proxies[i] = proxy_if_strides_differ(self, sizes, strides, options);
   }
 };
@@ -137,8 +137,9 @@ struct CommonDevice {
   void see(const at::Tensor& t) {
     if (!t.defined()) return;
     if (!device) device = t.device();
-    TORCH_CHECK(t.device() == *device, "Expected all tensors to be on the same device, but found at least two devices, ",
-                *device, " and ", t.device(), "!");
+    TORCH_CHECK(t.device() == *device,
+                "Expected all tensors to be on the same device, but found at least two devices, ", *device, " and ",
+                t.device(), "!");
   }
   void see(const std::optional<at::Tensor>& t) {
     if (t) see(*t);

@@ -109,8 +109,9 @@ void check_same_device(std::initializer_list<const at::Tensor*> tensors) {
   for (const at::Tensor* t : tensors) {
     if (t == nullptr || !t->defined()) continue;
     if (!common) common = t->device();
-    TORCH_CHECK(t->device() == *common, "Expected all tensors to be on the same device, but found at least two devices, ",
-                *common, " and ", t->device(), "!");
+    TORCH_CHECK(t->device() == *common,
+                "Expected all tensors to be on the same device, but found at least two devices, ", *common, " and ",
+                t->device(), "!");
   }
 }
 

@@ -11,8 +11,7 @@ namespace minitorch {
 inline constexpr at::DeviceType kDevice = at::DeviceType::PrivateUse1;
 
 // Uninitialised tensors on the current device (or the device of `options`), without a trip through the dispatcher.
-at::Tensor empty(at::IntArrayRef sizes, at::ScalarType dtype,
-                 std::optional<at::MemoryFormat> format = std::nullopt);
+at::Tensor empty(at::IntArrayRef sizes, at::ScalarType dtype, std::optional<at::MemoryFormat> format = std::nullopt);
 at::Tensor empty_strided(at::IntArrayRef sizes, at::IntArrayRef strides, at::ScalarType dtype);
 
 // The kernel-side name of a dtype. Throws NotImplementedError for quantized, float8 and other types without kernels.

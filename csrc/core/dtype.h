@@ -37,24 +37,24 @@ inline constexpr int kDTypeSlots = 32;  // one past the largest value: the lengt
 #define MT_FOR_COMPLEX_DTYPES(X) X(C64, ::minitorch::Complex<float>) X(C128, ::minitorch::Complex<double>)
 #define MT_FOR_INT_DTYPES(X) X(U8, uint8_t) X(I8, int8_t) X(I16, int16_t) X(I32, int32_t) X(I64, int64_t)
 #define MT_FOR_UINT_DTYPES(X) X(U16, uint16_t) X(U32, uint32_t) X(U64, uint64_t)
-#define MT_FOR_ALL_DTYPES(X)                                                                              \
-  MT_FOR_INT_DTYPES(X)                                                                                    \
-  MT_FOR_UINT_DTYPES(X)                                                                                   \
-  MT_FOR_FLOAT_DTYPES(X)                                                                                  \
+#define MT_FOR_ALL_DTYPES(X) \
+  MT_FOR_INT_DTYPES(X)       \
+  MT_FOR_UINT_DTYPES(X)      \
+  MT_FOR_FLOAT_DTYPES(X)     \
   MT_FOR_HALF_DTYPES(X) MT_FOR_COMPLEX_DTYPES(X) X(C32, ::minitorch::Complex<::minitorch::Half>) X(Bool, bool)
 
 template <class T>
 struct DTypeOf;
 template <DType D>
 struct TypeOf;
-#define MT_DTYPE_MAP(D, T)                      \
-  template <>                                   \
-  struct DTypeOf<T> {                           \
-    static constexpr DType value = DType::D;    \
-  };                                            \
-  template <>                                   \
-  struct TypeOf<DType::D> {                     \
-    using type = T;                             \
+#define MT_DTYPE_MAP(D, T)                   \
+  template <>                                \
+  struct DTypeOf<T> {                        \
+    static constexpr DType value = DType::D; \
+  };                                         \
+  template <>                                \
+  struct TypeOf<DType::D> {                  \
+    using type = T;                          \
   };
 MT_FOR_ALL_DTYPES(MT_DTYPE_MAP)
 #undef MT_DTYPE_MAP
@@ -66,8 +66,7 @@ using type_of = typename TypeOf<D>::type;
 MT_HD constexpr size_t size_of(DType d) {
   switch (d) {
 #define MT_SIZE(D, T) \
-  case DType::D:      \
-    return sizeof(T);
+  case DType::D: return sizeof(T);
     MT_FOR_ALL_DTYPES(MT_SIZE)
 #undef MT_SIZE
   }
@@ -99,9 +98,7 @@ MT_HD constexpr const char* name_of(DType d) {
 MT_HD constexpr bool is_complex(DType d) { return d == DType::C32 || d == DType::C64 || d == DType::C128; }
 MT_HD constexpr bool is_half(DType d) { return d == DType::F16 || d == DType::BF16; }
 MT_HD constexpr bool is_floating(DType d) { return d == DType::F32 || d == DType::F64 || is_half(d); }
-MT_HD constexpr bool is_integral(DType d) {
-  return !is_complex(d) && !is_floating(d) && d != DType::Bool;
-}
+MT_HD constexpr bool is_integral(DType d) { return !is_complex(d) && !is_floating(d) && d != DType::Bool; }
 
 template <class T>
 struct IsComplex : std::false_type {};
@@ -126,9 +123,7 @@ struct ComputeType<Complex<Half>> {
 template <class T>
 using compute_t = typename ComputeType<T>::type;
 
-constexpr DType compute_dtype(DType d) {
-  return is_half(d) ? DType::F32 : d == DType::C32 ? DType::C64 : d;
-}
+constexpr DType compute_dtype(DType d) { return is_half(d) ? DType::F32 : d == DType::C32 ? DType::C64 : d; }
 
 // T for real types, the component type for complex ones.
 template <class T>
@@ -142,7 +137,8 @@ struct RealType<Complex<T>> {
 template <class T>
 using real_t = typename RealType<T>::type;
 
-// The C++ type of an element, passed by value to generic lambdas: `[](auto tag) { using T = typename decltype(tag)::type; }`.
+// The C++ type of an element, passed by value to generic lambdas: `[](auto tag) { using T = typename
+// decltype(tag)::type; }`.
 template <class T>
 struct Tag {
   using type = T;

@@ -8,8 +8,8 @@ namespace minitorch {
 
 struct Scalar {
   enum class Kind : uint8_t { Int, Double, Complex } kind = Kind::Int;
-  int64_t i = 0;          // valid when kind is Int (bool and unsigned values as their bit pattern)
-  double d = 0, im = 0;   // valid when kind is Double or Complex
+  int64_t i = 0;         // valid when kind is Int (bool and unsigned values as their bit pattern)
+  double d = 0, im = 0;  // valid when kind is Double or Complex
 
   Scalar() = default;
   MT_INLINE Scalar(int64_t value) : i(value) {}

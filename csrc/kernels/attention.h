@@ -1,5 +1,5 @@
-// Scaled dot-product attention without the matrix of scores in memory: T. Dao et al., "FlashAttention", NeurIPS 2022, on the
-// online softmax of M. Milakov and N. Gimelshein, 2018.
+// Scaled dot-product attention without the matrix of scores in memory: T. Dao et al., "FlashAttention", NeurIPS 2022,
+// on the online softmax of M. Milakov and N. Gimelshein, 2018.
 #pragma once
 #include "kernels/kernel.h"
 #include "kernels/view.h"
@@ -12,16 +12,16 @@ struct AttentionOperand {
   int64_t batch = 0, head = 0, row = 0, column = 0;
 };
 
-// softmax(scale Q K^T + mask) V. Query head h meets key head h / (heads / kv_heads). The dtype is float or a 16-bit float; all
-// arithmetic is in float.
+// softmax(scale Q K^T + mask) V. Query head h meets key head h / (heads / kv_heads). The dtype is float or a 16-bit
+// float; all arithmetic is in float.
 struct AttentionArgs {
   DType dtype;
   int64_t batch, heads, kv_heads;
-  int64_t queries, keys;       // rows of Q, and of K and V
-  int64_t head_dim, value_dim; // columns of Q and K, and of V
+  int64_t queries, keys;        // rows of Q, and of K and V
+  int64_t head_dim, value_dim;  // columns of Q and K, and of V
   AttentionOperand q, k, v;
-  AttentionOperand mask;       // added to the scores; null data: none. Strides may be 0.
-  bool causal;                 // query i meets keys 0 .. i
+  AttentionOperand mask;  // added to the scores; null data: none. Strides may be 0.
+  bool causal;            // query i meets keys 0 .. i
   float scale;
 };
 

@@ -1,5 +1,5 @@
-// Cross-entropy of class indices straight from the logits. Nothing of the logits' size is kept between the two passes but
-// the logits: a row's log-sum-exp is enough to rebuild its probabilities.
+// Cross-entropy of class indices straight from the logits. Nothing of the logits' size is kept between the two passes
+// but the logits: a row's log-sum-exp is enough to rebuild its probabilities.
 #pragma once
 #include "kernels/kernel.h"
 #include "kernels/view.h"
@@ -16,12 +16,12 @@ struct TargetOutOfRange {
 // Rows whose target is ignored count for nothing.
 struct CrossEntropyArgs {
   int64_t rows, classes;
-  DType dtype;             // of logits, weight and grad_logits
-  const char* logits;      // rows x classes, contiguous in a row
-  int64_t logits_stride;   // elements from row to row
-  const int64_t* target;   // rows
+  DType dtype;            // of logits, weight and grad_logits
+  const char* logits;     // rows x classes, contiguous in a row
+  int64_t logits_stride;  // elements from row to row
+  const int64_t* target;  // rows
   int64_t target_stride;
-  const char* weight;      // classes, contiguous, or null
+  const char* weight;  // classes, contiguous, or null
   int64_t ignore_index;
   double smoothing;
   // Contiguous, float (double for double logits):
@@ -33,8 +33,10 @@ enum class LossReduction : uint8_t { none, mean, sum };
 
 // `loss` is of the logits' dtype: a contiguous row of losses, or one element.
 extern Kernel<void(const CrossEntropyArgs&, LossReduction, char* loss)> cross_entropy_kernel;
-// grad_logits (rows x classes, contiguous) from grad_loss, of the logits' dtype, with `grad_stride` elements between rows.
-extern Kernel<void(const CrossEntropyArgs&, LossReduction, const char* grad_loss, int64_t grad_stride, char* grad_logits)>
+// grad_logits (rows x classes, contiguous) from grad_loss, of the logits' dtype, with `grad_stride` elements between
+// rows.
+extern Kernel<void(const CrossEntropyArgs&, LossReduction, const char* grad_loss, int64_t grad_stride,
+                   char* grad_logits)>
     cross_entropy_backward_kernel;
 
 }  // namespace minitorch

@@ -1,5 +1,6 @@
 // Embedding tables: gradients, bags (sums, means or maxima of rows), renormalisation. Plain lookup is index_select.
-// Strides are in elements. Indices are int64; one outside [0, rows) is thrown as IndexOutOfRange before anything is written.
+// Strides are in elements. Indices are int64; one outside [0, rows) is thrown as IndexOutOfRange before anything is
+// written.
 #pragma once
 #include <cstdint>
 
@@ -7,7 +8,8 @@
 
 namespace minitorch {
 
-// out[r] = sum over i with indices[i] == r, r != padding_idx, of factor(i) * grad[source(i)]; rows without any become zero.
+// out[r] = sum over i with indices[i] == r, r != padding_idx, of factor(i) * grad[source(i)]; rows without any become
+// zero.
 struct EmbeddingBackwardArgs {
   DType dtype;
   const char* grad;  // rows are contiguous
@@ -27,7 +29,8 @@ extern Kernel<void(const EmbeddingBackwardArgs&)> embedding_backward_kernel;
 
 enum class BagMode : uint8_t { sum, mean, max };
 
-// Bag b holds positions offsets[b] up to the next offset, the last one up to `end`; those with padding_idx are left out.
+// Bag b holds positions offsets[b] up to the next offset, the last one up to `end`; those with padding_idx are left
+// out.
 struct EmbeddingBagArgs {
   DType dtype;
   BagMode mode;

@@ -14,9 +14,9 @@ struct SequenceArgs {
   DType dtype;
   int64_t count;
   Scalar first;
-  Scalar last;    // linspace and logspace: the value at the end
-  Scalar step;    // arange
-  double base;    // logspace: values are base to the power of a linspace
+  Scalar last;  // linspace and logspace: the value at the end
+  Scalar step;  // arange
+  double base;  // logspace: values are base to the power of a linspace
 };
 
 // out[i] = first + i * step

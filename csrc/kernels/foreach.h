@@ -16,18 +16,18 @@ struct ForeachItem {
 };
 
 // X(enumerator, expression in a, b, c and s, number of inputs)
-#define MT_FOREACH_OPS(X)                     \
-  X(add_scalar, a + s, 1)                     \
-  X(mul_scalar, a* s, 1)                      \
-  X(div_scalar, a / s, 1)                     \
-  X(add, a + s * b, 2)                        \
-  X(mul, a* b, 2)                             \
-  X(div, a / b, 2)                            \
-  X(maximum, a != a || a > b ? a : b, 2)      \
+#define MT_FOREACH_OPS(X)                                             \
+  X(add_scalar, a + s, 1)                                             \
+  X(mul_scalar, a* s, 1)                                              \
+  X(div_scalar, a / s, 1)                                             \
+  X(add, a + s * b, 2)                                                \
+  X(mul, a* b, 2)                                                     \
+  X(div, a / b, 2)                                                    \
+  X(maximum, a != a || a > b ? a : b, 2)                              \
   X(lerp, s < T(0.5) ? a + s * (b - a) : b - (b - a) * (T(1) - s), 2) \
-  X(addcmul, a + s * b * c, 3)                \
-  X(addcdiv, a + s * (b / c), 3)              \
-  X(sqrt, std::sqrt(a), 1)                    \
+  X(addcmul, a + s * b * c, 3)                                        \
+  X(addcdiv, a + s * (b / c), 3)                                      \
+  X(sqrt, std::sqrt(a), 1)                                            \
   X(neg, -a, 1)
 
 enum class ForeachOp : uint8_t {
@@ -36,8 +36,8 @@ enum class ForeachOp : uint8_t {
 #undef MT_ENUM
 };
 
-// Floating-point tensors of one dtype. With `device_scalar` (an element of that dtype in device memory), it is the scalar of
-// all items.
+// Floating-point tensors of one dtype. With `device_scalar` (an element of that dtype in device memory), it is the
+// scalar of all items.
 extern Kernel<void(ForeachOp, const std::vector<ForeachItem>&, DType, const char* device_scalar)> foreach_kernel;
 
 // data[0] of each item receives the vector norm of data[1]: order 1, 2 or infinity. The result has the inputs' dtype.

@@ -10,8 +10,8 @@ constinit Kernel<void(const IndexArgs&)> index_read_kernel{"index_read"};
 constinit Kernel<void(const IndexArgs&, IndexWrite)> index_write_kernel{"index_write"};
 constinit Kernel<void(const TensorView&, NonzeroPlan&)> nonzero_plan_kernel{"nonzero_plan"};
 constinit Kernel<void(const TensorView&, const NonzeroPlan&, const TensorView&)> nonzero_kernel{"nonzero"};
-constinit Kernel<void(const TensorView&, const TensorView&, const NonzeroPlan&, const TensorView&)> masked_select_kernel{
-    "masked_select"};
+constinit Kernel<void(const TensorView&, const TensorView&, const NonzeroPlan&, const TensorView&)>
+    masked_select_kernel{"masked_select"};
 constinit Kernel<void(const TensorView&, const TensorView&, const NonzeroPlan&, const TensorView&)>
     masked_scatter_kernel{"masked_scatter"};
 constinit Kernel<void(const PointwiseView&, const Scalar&)> masked_fill_kernel{"masked_fill"};
@@ -56,9 +56,8 @@ void simplify(IndexArgs& a) {
   int last = 0;
   for (int d = 1; d < kept; d++) {
     bool mergeable = true;
-    for_each_operand(a, [&](const int64_t* strides) {
-      mergeable = mergeable && strides[d] == strides[last] * a.sizes[last];
-    });
+    for_each_operand(
+        a, [&](const int64_t* strides) { mergeable = mergeable && strides[d] == strides[last] * a.sizes[last]; });
     if (mergeable) {
       a.sizes[last] *= a.sizes[d];
     } else {

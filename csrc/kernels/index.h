@@ -1,9 +1,9 @@
 // Indexing: reading from and writing to the elements of a tensor that index tensors name, and the operators on masks.
 //
-// One iteration space serves index, index_put, gather, scatter, index_select, index_add, take, put and embedding. At each
-// of its points there is an element of `values` (the output of a read, the source of a write) and an address in `self`:
-// a base that moves with self_strides plus, for every index tensor, the index found there times indexed_stride. Along
-// the dimensions that are indexed self_strides is 0.
+// One iteration space serves index, index_put, gather, scatter, index_select, index_add, take, put and embedding. At
+// each of its points there is an element of `values` (the output of a read, the source of a write) and an address in
+// `self`: a base that moves with self_strides plus, for every index tensor, the index found there times indexed_stride.
+// Along the dimensions that are indexed self_strides is 0.
 #pragma once
 #include <cstdint>
 
@@ -19,10 +19,10 @@ struct IndexArgs {
   int ndim = 0;
   int num_indices = 0;
   bool allow_negative = true;  // -size..-1 count from the end
-  // Reads: check every index before anything is written. Not needed for an output that nobody sees if the call fails; then
-  // indices are checked piece by piece, while they are in cache.
+  // Reads: check every index before anything is written. Not needed for an output that nobody sees if the call fails;
+  // then indices are checked piece by piece, while they are in cache.
   bool check_first = true;
-  DType dtype;                 // of values and self
+  DType dtype;  // of values and self
   int64_t numel = 0;
   char* values;
   char* self;
@@ -39,7 +39,8 @@ struct IndexArgs {
 // space with at most one indexed dimension: there no order of the dimensions changes which write to an address is last.
 void simplify(IndexArgs& args);
 
-// Thrown by kernels, before anything is written (but see check_first), for an index outside [0, size) (or [-size, size)).
+// Thrown by kernels, before anything is written (but see check_first), for an index outside [0, size) (or [-size,
+// size)).
 struct IndexOutOfRange {
   int64_t index;
   int which;  // the position of the index tensor in IndexArgs
@@ -65,8 +66,8 @@ struct NonzeroPlan {
 
 // Dimension 0 of a TensorView is the outermost, as in PyTorch.
 extern Kernel<void(const TensorView& input, NonzeroPlan&)> nonzero_plan_kernel;
-// Row r of `out` ([rows, input.ndim] int64 with any strides) becomes the coordinates of the r-th nonzero element; those past
-// the last row are dropped.
+// Row r of `out` ([rows, input.ndim] int64 with any strides) becomes the coordinates of the r-th nonzero element; those
+// past the last row are dropped.
 extern Kernel<void(const TensorView& input, const NonzeroPlan&, const TensorView& out)> nonzero_kernel;
 // The elements of `input` where `mask` (same shape, plan made from it) is nonzero, into the one-dimensional `out`.
 extern Kernel<void(const TensorView& input, const TensorView& mask, const NonzeroPlan&, const TensorView& out)>
@@ -77,8 +78,8 @@ extern Kernel<void(const TensorView& self, const TensorView& mask, const Nonzero
 // Operand 0 becomes the scalar wherever operand 1 (bool) is true.
 extern Kernel<void(const PointwiseView&, const Scalar&)> masked_fill_kernel;
 
-// out[..., i + dim_start] += grad[..., f, i]: the gradient of unfold. `grad` has one dimension more than `out`, the last one of
-// length `size`; fold f of dimension `dim` covers f * step up to f * step + size.
+// out[..., i + dim_start] += grad[..., f, i]: the gradient of unfold. `grad` has one dimension more than `out`, the
+// last one of length `size`; fold f of dimension `dim` covers f * step up to f * step + size.
 struct UnfoldBackwardArgs {
   TensorView out;  // contiguous, zeroed
   TensorView grad;

@@ -1,13 +1,9 @@
 // State shared by all kernels: the active slot and what happens when a slot is empty.
 #include "kernels/kernel.h"
 
-#include <omp.h>
-
 #include <atomic>
 #include <stdexcept>
 #include <string>
-
-#include "kernels/parallel.h"
 
 namespace minitorch {
 
@@ -25,7 +21,6 @@ const char* slot_name(Slot slot) {
 
 namespace {
 std::atomic<void (*)(const char*, const char*, const char*)> missing_handler{nullptr};
-std::atomic<int (*)()> thread_source{&omp_get_max_threads};
 }  // namespace
 
 void set_missing_kernel_handler(void (*handler)(const char*, const char*, const char*)) { missing_handler = handler; }
@@ -36,8 +31,5 @@ void missing_kernel(const char* kernel, const char* detail) {
   throw std::runtime_error(std::string("minitorch: kernel ") + kernel + " is not implemented on the " + backend +
                            " backend " + detail);
 }
-
-int num_threads() { return thread_source.load(std::memory_order_relaxed)(); }
-void set_num_threads_source(int (*source)()) { thread_source = source; }
 
 }  // namespace minitorch

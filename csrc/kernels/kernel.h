@@ -52,8 +52,8 @@ struct KernelRegistration {
     kernel.set(slot, function);
   }
 };
-#define MT_REGISTER_KERNEL(kernel, function)                              \
-  static const ::minitorch::KernelRegistration register_##kernel##_kernel(  \
-      kernel, ::minitorch::Slot::MINITORCH_ARCH, function)
+#define MT_REGISTER_KERNEL(kernel, function)                                                                         \
+  static const ::minitorch::KernelRegistration register_##kernel##_kernel(kernel, ::minitorch::Slot::MINITORCH_ARCH, \
+                                                                          function)
 
 }  // namespace minitorch

@@ -1,5 +1,5 @@
-// Random numbers. On the CPU they come from a Mersenne twister, draw for draw the sequence that native CPU takes from the
-// same seed, so a kernel that fills memory is serial over its elements in TensorIterator's order.
+// Random numbers. On the CPU they come from a Mersenne twister, draw for draw the sequence that native CPU takes from
+// the same seed, so a kernel that fills memory is serial over its elements in TensorIterator's order.
 #pragma once
 #include <optional>
 
@@ -8,8 +8,8 @@
 
 namespace minitorch {
 
-// MT19937 (M. Matsumoto, T. Nishimura, "Mersenne Twister", ACM TOMACS 1998), with native's counters: `left` - 1 words of
-// `state` from `next` on have not been used yet.
+// MT19937 (M. Matsumoto, T. Nishimura, "Mersenne Twister", ACM TOMACS 1998), with native's counters: `left` - 1 words
+// of `state` from `next` on have not been used yet.
 struct Mt19937 {
   static constexpr int kWords = 624;
   uint32_t state[kWords];
@@ -28,16 +28,16 @@ struct RandomState {
 void seed_engine(Mt19937& engine, uint64_t seed);
 
 enum class Distribution : uint8_t {
-  uniform,          // [a, b)
-  normal,           // mean a, standard deviation b, from pairs of doubles
-  log_normal,       // exp of the above
-  cauchy,           // median a, scale b
-  exponential,      // rate a
-  geometric,        // success probability a
-  bernoulli,        // probability a of a one
-  integers,         // [0, largest value of the dtype], or as far as a float counts exactly
-  integers_range,   // [base, base + range)
-  integers_full,    // all of int64
+  uniform,         // [a, b)
+  normal,          // mean a, standard deviation b, from pairs of doubles
+  log_normal,      // exp of the above
+  cauchy,          // median a, scale b
+  exponential,     // rate a
+  geometric,       // success probability a
+  bernoulli,       // probability a of a one
+  integers,        // [0, largest value of the dtype], or as far as a float counts exactly
+  integers_range,  // [base, base + range)
+  integers_full,   // all of int64
 };
 
 struct DistributionParams {
@@ -58,7 +58,8 @@ extern Kernel<void(RandomState&, const PointwiseView&)> bernoulli_tensor_kernel;
 // A random permutation of 0 .. n-1 into a 1-d tensor.
 extern Kernel<void(RandomState&, const TensorView&)> randperm_kernel;
 
-// `samples` categories with replacement from each row of weights: result (rows, samples) int64, weights (rows, categories).
+// `samples` categories with replacement from each row of weights: result (rows, samples) int64, weights (rows,
+// categories).
 extern Kernel<void(RandomState&, const TensorView& result, const TensorView& weights)> multinomial_kernel;
 
 }  // namespace minitorch

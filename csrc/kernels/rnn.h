@@ -6,7 +6,8 @@
 namespace minitorch {
 
 // All matrices are contiguous, of one floating dtype, with `rows` rows. Gates stand side by side: i f g o for the LSTM
-// (S. Hochreiter, J. Schmidhuber 1997, with the forget gate), r z n for the GRU (K. Cho et al. 2014). Biases are rows or null.
+// (S. Hochreiter, J. Schmidhuber 1997, with the forget gate), r z n for the GRU (K. Cho et al. 2014). Biases are rows
+// or null.
 struct CellArgs {
   int64_t rows, hidden;
   DType dtype;

@@ -27,8 +27,8 @@ struct CatArgs {
 };
 extern Kernel<void(const CatArgs&)> cat_kernel;
 
-// out = the triangle of every matrix (the last two dimensions) of `in` on and above (or below) diagonal k, zero elsewhere. The
-// two may be the same memory.
+// out = the triangle of every matrix (the last two dimensions) of `in` on and above (or below) diagonal k, zero
+// elsewhere. The two may be the same memory.
 struct TriangleArgs {
   TensorView in;
   TensorView out;
@@ -37,7 +37,8 @@ struct TriangleArgs {
 };
 extern Kernel<void(const TriangleArgs&)> triangle_kernel;
 
-// The rows and columns (two rows of the contiguous int64 `out`, `count` long) of that triangle of a rows x columns matrix.
+// The rows and columns (two rows of the contiguous int64 `out`, `count` long) of that triangle of a rows x columns
+// matrix.
 struct TriangleIndexArgs {
   char* out;
   int64_t count;
@@ -48,8 +49,8 @@ struct TriangleIndexArgs {
 };
 extern Kernel<void(const TriangleIndexArgs&)> triangle_indices_kernel;
 
-// out[ends[i] - repeats[i], ends[i]) = i, where `ends` is the inclusive sum of `repeats`. `dtype` (int32 or int64) is that of
-// repeats and out.
+// out[ends[i] - repeats[i], ends[i]) = i, where `ends` is the inclusive sum of `repeats`. `dtype` (int32 or int64) is
+// that of repeats and out.
 struct RepeatArgs {
   const void* repeats;
   const int64_t* ends;

@@ -25,7 +25,8 @@ void gelu_stub(at::TensorIteratorBase& iter, at::native::GeluType type) {
   run_pointwise(type == at::native::GeluType::Tanh ? PointwiseOp::gelu_tanh : PointwiseOp::gelu, iter);
 }
 void gelu_backward_stub(at::TensorIteratorBase& iter, at::native::GeluType type) {
-  run_pointwise(type == at::native::GeluType::Tanh ? PointwiseOp::gelu_tanh_backward : PointwiseOp::gelu_backward, iter);
+  run_pointwise(type == at::native::GeluType::Tanh ? PointwiseOp::gelu_tanh_backward : PointwiseOp::gelu_backward,
+                iter);
 }
 
 // The bounds eps and 1 - eps in the tensor's own precision.
@@ -49,7 +50,8 @@ at::Tensor& relu_(at::Tensor& self) {
   return at::clamp_min_(self, 0);
 }
 
-// Native's runs on kCPU whatever the tensor's device. The buffer is native's too: its formula for the backward pass has it.
+// Native's runs on kCPU whatever the tensor's device. The buffer is native's too: its formula for the backward pass has
+// it.
 std::tuple<at::Tensor&, at::Tensor&> log_sigmoid_forward_out(const at::Tensor& self, at::Tensor& output,
                                                              at::Tensor& buffer) {
   TORCH_CHECK(output.scalar_type() == self.scalar_type(), "expected scalar type ", self.scalar_type(), " but found ",
@@ -157,9 +159,8 @@ TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
   MT_FORWARD(softplus)
   MT_FORWARD(softshrink)
 #undef MT_FORWARD
-#define MT_BACKWARD(name)                                                                \
-  structured<at::native::structured_##name##_backward_out>(m, #name "_backward", nullptr, \
-                                                           #name "_backward.grad_input");
+#define MT_BACKWARD(name) \
+  structured<at::native::structured_##name##_backward_out>(m, #name "_backward", nullptr, #name "_backward.grad_input");
   MT_BACKWARD(elu)
   MT_BACKWARD(hardshrink)
   MT_BACKWARD(hardsigmoid)

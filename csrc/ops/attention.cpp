@@ -1,5 +1,5 @@
-// scaled_dot_product_attention. PyTorch asks us which way to take: our fused kernels, or its composite of matrix products and
-// a softmax, which serves dropout, a mask that needs a gradient, double, and forward-mode derivatives.
+// scaled_dot_product_attention. PyTorch asks us which way to take: our fused kernels, or its composite of matrix
+// products and a softmax, which serves dropout, a mask that needs a gradient, double, and forward-mode derivatives.
 #include <ATen/Context.h>
 #include <ATen/SDPBackend.h>
 #include <ATen/native/transformers/attention.h>
@@ -43,11 +43,12 @@ bool fuses(const Tensor& q, const Tensor& k, const Tensor& v, const OptionalTens
 int64_t choose(const Tensor& q, const Tensor& k, const Tensor& v, const OptionalTensor& mask, double dropout,
                bool /*is_causal*/, std::optional<double> /*scale*/, bool enable_gqa) {
   return static_cast<int64_t>(fuses(q, k, v, mask, dropout, enable_gqa) ? at::SDPBackend::overrideable
-                                                                       : at::SDPBackend::math);
+                                                                        : at::SDPBackend::math);
 }
 
 AttentionOperand operand(const Tensor& t) {
-  return {static_cast<char*>(const_cast<void*>(t.const_data_ptr())), t.stride(0), t.stride(1), t.stride(2), t.stride(3)};
+  return {static_cast<char*>(const_cast<void*>(t.const_data_ptr())), t.stride(0), t.stride(1), t.stride(2),
+          t.stride(3)};
 }
 
 // The mask seen as (batch, heads, queries, keys); the caller keeps `expanded` alive.
@@ -107,11 +108,13 @@ Forward attention(const Tensor& q, const Tensor& k, const Tensor& v, const Optio
   return {out, lse, Tensor(), Tensor(), q.size(2), k.size(2), none, none, Tensor()};
 }
 
-std::tuple<Tensor, Tensor, Tensor, Tensor> attention_backward(
-    const Tensor& grad_out, const Tensor& q, const Tensor& k, const Tensor& v, const Tensor& mask,
-    std::array<bool, 4> /*grad_input_mask*/, const Tensor& out, const Tensor& lse, const Tensor&, const Tensor&,
-    c10::SymInt, c10::SymInt, double /*dropout*/, bool causal, const Tensor&, const Tensor&,
-    std::optional<double> scale) {
+std::tuple<Tensor, Tensor, Tensor, Tensor> attention_backward(const Tensor& grad_out, const Tensor& q, const Tensor& k,
+                                                              const Tensor& v, const Tensor& mask,
+                                                              std::array<bool, 4> /*grad_input_mask*/,
+                                                              const Tensor& out, const Tensor& lse, const Tensor&,
+                                                              const Tensor&, c10::SymInt, c10::SymInt,
+                                                              double /*dropout*/, bool causal, const Tensor&,
+                                                              const Tensor&, std::optional<double> scale) {
   const Tensor bias = expand_mask(mask, q, k);
   Tensor grad_q = empty_in_order_of(q, q.sizes()), grad_k = empty_in_order_of(k, k.sizes());
   Tensor grad_v = empty_in_order_of(v, v.sizes());

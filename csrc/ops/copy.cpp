@@ -43,7 +43,8 @@ TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
   m.impl("_copy_from_and_resize", TORCH_FN(copy_from_and_resize));
 }
 
-// Copying resolves the bits itself. PyTorch's fallbacks for them would clone the tensor first, which copies, without end.
+// Copying resolves the bits itself. PyTorch's fallbacks for them would clone the tensor first, which copies, without
+// end.
 TORCH_LIBRARY_IMPL(aten, Conjugate, m) { m.impl("_copy_from", torch::CppFunction::makeFallthrough()); }
 TORCH_LIBRARY_IMPL(aten, Negative, m) { m.impl("_copy_from", torch::CppFunction::makeFallthrough()); }
 

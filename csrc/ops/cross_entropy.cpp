@@ -10,31 +10,34 @@ namespace {
 using at::Tensor;
 using OptionalTensor = std::optional<Tensor>;
 
-at::ScalarType statistics_dtype(const Tensor& logits) { return logits.scalar_type() == at::kDouble ? at::kDouble : at::kFloat; }
+at::ScalarType statistics_dtype(const Tensor& logits) {
+  return logits.scalar_type() == at::kDouble ? at::kDouble : at::kFloat;
+}
 
 // logits (rows, classes) with contiguous rows, target (rows), weight contiguous: the entry in autograd/ sees to it.
 CrossEntropyArgs args_of(const Tensor& logits, const Tensor& target, const OptionalTensor& weight, const Tensor& lse,
                          const Tensor& total_weight, int64_t ignore_index, double smoothing) {
   check_same_device({&logits, &target, weight.has_value() ? &*weight : nullptr});
-  return {.rows = logits.size(0),
-          .classes = logits.size(1),
-          .dtype = to_dtype(logits.scalar_type()),
-          .logits = static_cast<const char*>(logits.const_data_ptr()),
-          .logits_stride = logits.stride(0),
-          .target = target.const_data_ptr<int64_t>(),
-          .target_stride = target.stride(0),
-          .weight = weight.has_value() && weight->defined() ? static_cast<const char*>(weight->const_data_ptr()) : nullptr,
-          .ignore_index = ignore_index,
-          .smoothing = smoothing,
-          .lse = static_cast<char*>(const_cast<void*>(lse.const_data_ptr())),
-          .total_weight = static_cast<char*>(const_cast<void*>(total_weight.const_data_ptr()))};
+  return {
+      .rows = logits.size(0),
+      .classes = logits.size(1),
+      .dtype = to_dtype(logits.scalar_type()),
+      .logits = static_cast<const char*>(logits.const_data_ptr()),
+      .logits_stride = logits.stride(0),
+      .target = target.const_data_ptr<int64_t>(),
+      .target_stride = target.stride(0),
+      .weight = weight.has_value() && weight->defined() ? static_cast<const char*>(weight->const_data_ptr()) : nullptr,
+      .ignore_index = ignore_index,
+      .smoothing = smoothing,
+      .lse = static_cast<char*>(const_cast<void*>(lse.const_data_ptr())),
+      .total_weight = static_cast<char*>(const_cast<void*>(total_weight.const_data_ptr()))};
 }
 
 std::tuple<Tensor, Tensor, Tensor> forward(const Tensor& logits, const Tensor& target, const OptionalTensor& weight,
                                            int64_t reduction, int64_t ignore_index, double smoothing) {
   const auto mode = static_cast<LossReduction>(reduction);
-  Tensor loss = mode == LossReduction::none ? empty({logits.size(0)}, logits.scalar_type())
-                                            : empty({}, logits.scalar_type());
+  Tensor loss =
+      mode == LossReduction::none ? empty({logits.size(0)}, logits.scalar_type()) : empty({}, logits.scalar_type());
   Tensor lse = empty({logits.size(0)}, statistics_dtype(logits)), total_weight = empty({}, statistics_dtype(logits));
   try {
     cross_entropy_kernel(args_of(logits, target, weight, lse, total_weight, ignore_index, smoothing), mode,
@@ -58,8 +61,8 @@ Tensor backward(const Tensor& grad, const Tensor& logits, const Tensor& target, 
 std::tuple<Tensor, Tensor, Tensor> forward_meta(const Tensor& logits, const Tensor&, const OptionalTensor&,
                                                 int64_t reduction, int64_t, double) {
   const auto statistics = logits.options().dtype(statistics_dtype(logits));
-  Tensor loss = reduction == 0 ? at::empty_symint({logits.sym_size(0)}, logits.options())
-                               : at::empty({}, logits.options());
+  Tensor loss =
+      reduction == 0 ? at::empty_symint({logits.sym_size(0)}, logits.options()) : at::empty({}, logits.options());
   return {loss, at::empty_symint({logits.sym_size(0)}, statistics), at::empty({}, statistics)};
 }
 

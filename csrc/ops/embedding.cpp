@@ -60,7 +60,8 @@ Tensor& embedding_renorm_(Tensor& self, const Tensor& indices, double max_norm, 
 void check_bag_arguments(const Tensor& weight, const Tensor& indices, const Tensor& offsets, int64_t mode,
                          const Tensor& sample_weights, bool include_last_offset) {
   check_same_device({&weight, &indices, &offsets, &sample_weights});
-  const TensorArg indices_arg(indices, "indices", 1), offsets_arg(offsets, "offsets", 1), weight_arg(weight, "weight", 1);
+  const TensorArg indices_arg(indices, "indices", 1), offsets_arg(offsets, "offsets", 1),
+      weight_arg(weight, "weight", 1);
   at::checkScalarTypes("embedding_bag", indices_arg, {at::kLong, at::kInt});
   at::checkScalarTypes("embedding_bag", offsets_arg, {at::kLong, at::kInt});
   at::checkScalarTypes("embedding_bag", weight_arg, {at::kHalf, at::kBFloat16, at::kFloat, at::kDouble});
@@ -85,11 +86,11 @@ void check_bag_arguments(const Tensor& weight, const Tensor& indices, const Tens
 using BagResult = std::tuple<Tensor, Tensor, Tensor, Tensor>;
 
 // Returns (output, offset2bag, bag_size, max_indices), of which native fills only what its own backward needs.
-BagResult embedding_bag(const Tensor& weight, const Tensor& indices, const Tensor& offsets, bool, int64_t mode_number, bool,
-                        const std::optional<Tensor>& per_sample_weights, bool include_last_offset,
+BagResult embedding_bag(const Tensor& weight, const Tensor& indices, const Tensor& offsets, bool, int64_t mode_number,
+                        bool, const std::optional<Tensor>& per_sample_weights, bool include_last_offset,
                         int64_t padding_idx) {
-  TORCH_CHECK(indices.dim() == 1 || indices.dim() == 2, "input has to be a 1D or 2D Tensor, but got Tensor of dimension ",
-              indices.dim());
+  TORCH_CHECK(indices.dim() == 1 || indices.dim() == 2,
+              "input has to be a 1D or 2D Tensor, but got Tensor of dimension ", indices.dim());
   if (indices.dim() == 1)
     TORCH_CHECK(offsets.dim() == 1, "offsets has to be a 1D Tensor, but got Tensor of dimension ", offsets.dim());
   TORCH_CHECK(weight.dim() == 2, "weight has to be a 2D Tensor, but got Tensor of dimension ", weight.dim());
@@ -97,11 +98,13 @@ BagResult embedding_bag(const Tensor& weight, const Tensor& indices, const Tenso
   check_bag_arguments(weight, indices, offsets, mode_number, sample_weights, include_last_offset);
   const auto mode = static_cast<BagMode>(mode_number);
   const auto index_type = at::promote_types(indices.scalar_type(), offsets.scalar_type());
-  const Tensor rows = longs(indices), starts = longs(offsets), factors = sample_weights.defined() ? sample_weights.contiguous() : Tensor();
+  const Tensor rows = longs(indices), starts = longs(offsets),
+               factors = sample_weights.defined() ? sample_weights.contiguous() : Tensor();
   const int64_t bags = offsets.size(0) - (include_last_offset ? 1 : 0), dim = weight.size(1), count = rows.numel();
 
   // Where native has a fast path it leaves offset2bag out of sums, and has another message for a bad index.
-  const bool fast = mode != BagMode::max && padding_idx < 0 && weight.scalar_type() != at::kDouble && weight.stride(1) == 1;
+  const bool fast =
+      mode != BagMode::max && padding_idx < 0 && weight.scalar_type() != at::kDouble && weight.stride(1) == 1;
   const bool plain_sum = fast && mode == BagMode::sum;
   const auto options = weight.options().dtype(at::kLong);
   const Tensor out = at::empty({bags, dim}, weight.options());
@@ -128,13 +131,13 @@ BagResult embedding_bag(const Tensor& weight, const Tensor& indices, const Tenso
   args.position_bag = data_or_null<int64_t>(offset2bag);
   args.bag_sizes = mode == BagMode::sum ? nullptr : data_or_null<int64_t>(bag_size);
   args.max_indices = data_or_null<int64_t>(max_indices);
-  with_index_errors([&] { embedding_bag_kernel(args); },
-                    [&](const IndexOutOfRange& e) {
-                      TORCH_CHECK(!fast, "Index ", e.which, " of input takes value ", e.index,
-                                  " which is not in the valid range [0, ", e.size, ")");
-                      TORCH_CHECK(false, "embedding_bag: Expected idx >= 0 && idx < num_embeddings but found idx to be ",
-                                  e.index);
-                    });
+  with_index_errors(
+      [&] { embedding_bag_kernel(args); },
+      [&](const IndexOutOfRange& e) {
+        TORCH_CHECK(!fast, "Index ", e.which, " of input takes value ", e.index,
+                    " which is not in the valid range [0, ", e.size, ")");
+        TORCH_CHECK(false, "embedding_bag: Expected idx >= 0 && idx < num_embeddings but found idx to be ", e.index);
+      });
   const Tensor sizes = bag_size.to(index_type);
   return {out, offset2bag.to(index_type), sizes, max_indices.defined() ? max_indices.to(index_type) : sizes.clone()};
 }
@@ -147,7 +150,8 @@ Tensor embedding_bag_dense_backward(const Tensor& grad_output, const Tensor& ind
   at::checkScalarTypes("embedding_bag", TensorArg(grad_output, "grad", 1),
                        {at::kHalf, at::kBFloat16, at::kFloat, at::kDouble});
   const auto mode = static_cast<BagMode>(mode_number);
-  const Tensor grad = grad_output.contiguous(), rows = longs(indices), bags = longs(offset2bag), sizes = longs(bag_size);
+  const Tensor grad = grad_output.contiguous(), rows = longs(indices), bags = longs(offset2bag),
+               sizes = longs(bag_size);
   const int64_t dim = grad.size(1);
   if (mode == BagMode::max) {
     const Tensor out = at::zeros({num_weights, dim}, grad.options()), winners = longs(max_indices);
@@ -156,7 +160,8 @@ Tensor embedding_bag_dense_backward(const Tensor& grad_output, const Tensor& ind
                                        data_or_null<char>(out)});
     return out;
   }
-  const Tensor factors = per_sample_weights && per_sample_weights->defined() ? per_sample_weights->contiguous() : Tensor();
+  const Tensor factors =
+      per_sample_weights && per_sample_weights->defined() ? per_sample_weights->contiguous() : Tensor();
   const Tensor out = at::empty({num_weights, dim}, grad.options());
   EmbeddingBackwardArgs args{};
   args.dtype = to_dtype(grad.scalar_type());
@@ -179,7 +184,8 @@ Tensor embedding_bag_dense_backward(const Tensor& grad_output, const Tensor& ind
 Tensor sample_weights_backward(const Tensor& grad, const Tensor& weight, const Tensor& indices, const Tensor& offsets,
                                const Tensor& offset2bag, int64_t mode, int64_t padding_idx) {
   check_same_device({&grad, &weight, &indices, &offsets, &offset2bag});
-  TORCH_CHECK(mode == static_cast<int64_t>(BagMode::sum), "embedding_bag_backward: per_sample_weights only supported for mode='sum'");
+  TORCH_CHECK(mode == static_cast<int64_t>(BagMode::sum),
+              "embedding_bag_backward: per_sample_weights only supported for mode='sum'");
   TORCH_CHECK(grad.dim() == 2 && indices.dim() == 1 && weight.dim() == 2 && weight.size(1) == grad.size(1));
   const Tensor rows = longs(indices), out = at::empty({indices.size(0)}, grad.options());
   Tensor bags = longs(offset2bag);

@@ -1,5 +1,5 @@
-// Sequences and identity matrices. PyTorch's arange and linspace check and size the result and call a stub; range, logspace
-// and eye repeat native's checks here.
+// Sequences and identity matrices. PyTorch's arange and linspace check and size the result and call a stub; range,
+// logspace and eye repeat native's checks here.
 #include <ATen/native/RangeFactories.h>
 #include <ATen/native/RangeUtils.h>
 #include <ATen/native/Resize.h>
@@ -32,7 +32,8 @@ SequenceArgs sequence(const at::TensorIterator& iter) {
   return args;
 }
 
-void arange_stub(at::TensorIterator& iter, const at::Scalar& start, const at::Scalar& /*steps*/, const at::Scalar& step) {
+void arange_stub(at::TensorIterator& iter, const at::Scalar& start, const at::Scalar& /*steps*/,
+                 const at::Scalar& step) {
   SequenceArgs args = sequence(iter);
   args.first = to_scalar(start);
   args.step = to_scalar(step);

@@ -1,5 +1,5 @@
-// _foreach_* operators of floating-point lists with one dtype and matching layouts run as one kernel call; everything else
-// takes PyTorch's loop over the tensors, which defines what they mean.
+// _foreach_* operators of floating-point lists with one dtype and matching layouts run as one kernel call; everything
+// else takes PyTorch's loop over the tensors, which defines what they mean.
 #include <ATen/native/ForeachUtils.h>
 #include <ATen/ops/_foreach_add_native.h>
 #include <ATen/ops/_foreach_addcdiv_native.h>
@@ -26,7 +26,8 @@ using at::TensorList;
 using Tensors = std::vector<Tensor>;
 using Scalars = at::ArrayRef<Scalar>;
 
-// True if the lists can go to the kernel: floating, ours, one dtype, and each tensor without gaps and laid out like its peers.
+// True if the lists can go to the kernel: floating, ours, one dtype, and each tensor without gaps and laid out like its
+// peers.
 bool fast(at::ArrayRef<TensorList> lists, Scalars scalars) {
   const Tensor& first = lists[0][0];
   if (!at::isFloatingType(first.scalar_type()) || first.device().type() != kDevice) return false;

@@ -1,5 +1,5 @@
-// Advanced indexing (x[indices], index_put_), index_fill_, index_copy, take, put_ and flip. PyTorch's functions check, broadcast
-// the indices and build the iterators; our kernels move the elements.
+// Advanced indexing (x[indices], index_put_), index_fill_, index_copy, take, put_ and flip. PyTorch's functions check,
+// broadcast the indices and build the iterators; our kernels move the elements.
 #include <ATen/ExpandUtils.h>
 #include <ATen/native/IndexKernel.h>
 #include <ATen/native/TensorAdvancedIndexing.h>
@@ -56,8 +56,8 @@ void index_put_stub(TensorIterator& iter, at::IntArrayRef sizes, at::IntArrayRef
                         numbered(sizes.size()));
 }
 
-// Accumulation, and assignment under torch.use_deterministic_algorithms, reach a device that is not the CPU as tensors. The
-// iterator that reads self[indices] serves: its output, which it asks for here, is where the values come from.
+// Accumulation, and assignment under torch.use_deterministic_algorithms, reach a device that is not the CPU as tensors.
+// The iterator that reads self[indices] serves: its output, which it asks for here, is where the values come from.
 struct IndexPut final : at::meta::structured_index_Tensor {
   explicit IndexPut(const at::Tensor& value) : value_(value) {}
   const at::Tensor& maybe_get_output(int64_t) override { return placed_; }
@@ -65,7 +65,8 @@ struct IndexPut final : at::meta::structured_index_Tensor {
                               at::TensorOptions options MT_NAMES_PARAM) override {
     TORCH_CHECK(at::is_expandable_to(value_.sizes(), sizes), "shape mismatch: value tensor of shape ", value_.sizes(),
                 " cannot be broadcast to indexing result of shape ", sizes);
-    const bool fits = value_.sizes() == sizes && (strides.empty() ? value_.is_contiguous() : value_.strides() == strides);
+    const bool fits =
+        value_.sizes() == sizes && (strides.empty() ? value_.is_contiguous() : value_.strides() == strides);
     if (fits) {
       placed_ = value_;
     } else {
@@ -82,8 +83,9 @@ struct IndexPut final : at::meta::structured_index_Tensor {
 
 void index_put_with_sort_stub(at::Tensor& self, const c10::List<std::optional<at::Tensor>>& indices,
                               const at::Tensor& value, bool accumulate, bool /*unsafe*/) {
-  TORCH_CHECK(value.scalar_type() == self.scalar_type(), "Index put requires the source and destination dtypes match, got ",
-              self.scalar_type(), " for the destination and ", value.scalar_type(), " for the source.");
+  TORCH_CHECK(value.scalar_type() == self.scalar_type(),
+              "Index put requires the source and destination dtypes match, got ", self.scalar_type(),
+              " for the destination and ", value.scalar_type(), " for the source.");
   IndexPut op(value);
   const auto pre = op.meta(self, at::IOptTensorListRef(indices));
   if (op.numel() == 0) return;
@@ -104,8 +106,7 @@ void index_fill_stub(TensorIterator& iter, int64_t dim, int64_t size, int64_t st
 
 void index_copy_stub(TensorIterator& iter, int64_t dim, int64_t size, int64_t stride) {
   if (iter.numel() == 0) return;
-  IndexArgs args =
-      from_iterator(iter, 2, 0, 1, {size}, {stride * static_cast<int64_t>(iter.element_size(0))});
+  IndexArgs args = from_iterator(iter, 2, 0, 1, {size}, {stride * static_cast<int64_t>(iter.element_size(0))});
   args.allow_negative = false;
   with_dimension_errors([&] { index_write_kernel(args, IndexWrite::assign); }, {dim}, "index_copy_(): ");
 }
@@ -141,9 +142,8 @@ void take_stub(TensorIterator& iter, const at::TensorBase& input) {
 void put_stub(TensorIterator& iter, const at::TensorBase& self, bool accumulate) {
   if (iter.numel() == 0) return;
   const at::Tensor target(self), flat = target.contiguous();
-  with_take_errors([&] {
-    index_write_kernel(flat_space(iter, flat), accumulate ? IndexWrite::add : IndexWrite::assign);
-  });
+  with_take_errors(
+      [&] { index_write_kernel(flat_space(iter, flat), accumulate ? IndexWrite::add : IndexWrite::assign); });
   if (!flat.is_same(target)) target.copy_(flat);
 }
 
@@ -160,7 +160,8 @@ void unfold_backward_stub(at::Tensor& grad_in, const at::Tensor& grad, int64_t d
   // A 0-dim input unfolds into one fold of one element.
   const at::Tensor out = grad_in.dim() == 0 ? grad_in.unsqueeze(0) : grad_in;
   const at::Tensor folds = grad_in.dim() == 0 ? grad.unsqueeze(0) : grad;
-  unfold_backward_kernel({view_of(out), view_of(folds), static_cast<int>(at::maybe_wrap_dim(dim, out.dim())), size, step});
+  unfold_backward_kernel(
+      {view_of(out), view_of(folds), static_cast<int>(at::maybe_wrap_dim(dim, out.dim())), size, step});
 }
 
 }  // namespace

@@ -61,8 +61,8 @@ IndexArgs along_dim_vector(const at::Tensor& values, const at::Tensor& self, int
 IndexArgs from_iterator(const at::TensorIteratorBase& iter, int values, int self, int first_index,
                         at::IntArrayRef sizes, at::IntArrayRef strides_in_bytes) {
   IndexArgs a;
-  TORCH_CHECK(sizes.size() <= kMaxIndices, "minitorch: indexing takes at most ", kMaxIndices,
-              " index tensors, got ", sizes.size());
+  TORCH_CHECK(sizes.size() <= kMaxIndices, "minitorch: indexing takes at most ", kMaxIndices, " index tensors, got ",
+              sizes.size());
   a.ndim = std::max(iter.ndim(), 1);
   a.num_indices = static_cast<int>(sizes.size());
   a.dtype = to_dtype(iter.dtype(self));

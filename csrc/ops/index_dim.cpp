@@ -174,8 +174,7 @@ struct IndexAdd : at::meta::structured_index_add {
 struct IndexReduce : at::meta::structured_index_reduce {
   void impl(const meta_return_ty& pre, const Tensor& self, int64_t, const Tensor& index, const Tensor& source,
             std::string_view reduce, bool include_self, const Tensor& out) {
-    TORCH_WARN_ONCE(
-        "index_reduce() is in beta and the API may change at any time.");
+    TORCH_WARN_ONCE("index_reduce() is in beta and the API may change at any time.");
     const int64_t dim = pre.dim;
     const ReductionType op = at::native::get_reduction_enum(reduce);
     if (!out.is_same(self)) out.copy_(self);

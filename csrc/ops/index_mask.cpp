@@ -24,10 +24,12 @@ NonzeroPlan plan_of(const TensorView& view) {
 
 void masked_fill_stub(at::TensorIterator& iter, const at::Scalar& value) {
   const auto mask_dtype = iter.tensor_base(1).dtype();
-  TORCH_CHECK(mask_dtype == at::kBool, "masked_fill_ only supports boolean masks, but got mask with dtype ", mask_dtype);
+  TORCH_CHECK(mask_dtype == at::kBool, "masked_fill_ only supports boolean masks, but got mask with dtype ",
+              mask_dtype);
   // Raises native's error for a value that the dtype cannot hold.
-  AT_DISPATCH_V2(iter.dtype(0), "masked_fill", AT_WRAP([&] { (void)value.to<scalar_t>(); }), AT_EXPAND(AT_ALL_TYPES_AND_COMPLEX),
-                 at::kBool, at::kHalf, at::kBFloat16, at::kComplexHalf, AT_EXPAND(AT_BAREBONES_UNSIGNED_TYPES));
+  AT_DISPATCH_V2(iter.dtype(0), "masked_fill", AT_WRAP([&] { (void)value.to<scalar_t>(); }),
+                 AT_EXPAND(AT_ALL_TYPES_AND_COMPLEX), at::kBool, at::kHalf, at::kBFloat16, at::kComplexHalf,
+                 AT_EXPAND(AT_BAREBONES_UNSIGNED_TYPES));
   masked_fill_kernel(view_of(iter), to_scalar(value));
 }
 
@@ -60,8 +62,8 @@ Tensor& masked_scatter_(Tensor& self, const Tensor& mask, const Tensor& source) 
               "masked_scatter: expected self and source to have same dtypes but got", self.scalar_type(), " and ",
               source.scalar_type());
   const auto flags = at::expand_inplace(self, mask, "masked_scatter_");
-  TORCH_CHECK(flags->scalar_type() == at::kBool, "masked_scatter_ only supports boolean masks, but got mask with dtype ",
-              flags->scalar_type());
+  TORCH_CHECK(flags->scalar_type() == at::kBool,
+              "masked_scatter_ only supports boolean masks, but got mask with dtype ", flags->scalar_type());
   const Tensor values = source.contiguous();
   const TensorView flag_view = view_of(*flags);
   const NonzeroPlan plan = plan_of(flag_view);
@@ -95,8 +97,7 @@ Tensor& nonzero_static_out(const Tensor& self, int64_t size, int64_t fill_value,
   check_same_device({&result, &self});
   TORCH_CHECK(size >= 0, "nonzero_static: 'size' must be an non-negative integer");
   TORCH_CHECK(result.scalar_type() == at::kLong,
-              "nonzero_static: Expected out tensor to have scalar type Long but got scalar type",
-              result.scalar_type());
+              "nonzero_static: Expected out tensor to have scalar type Long but got scalar type", result.scalar_type());
   const int64_t ndim = self.dim();
   if (result.dim() != 2 || result.size(0) != size || result.size(1) != ndim) result.resize_({size, ndim});
   if (result.size(0) == 0 || result.size(1) == 0) return result;

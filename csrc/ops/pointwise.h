@@ -1,5 +1,5 @@
-// Adapters between PyTorch's dispatch stubs for pointwise operators and the pointwise kernel. Shared by the binding files
-// pointwise_*.cpp and activation.cpp.
+// Adapters between PyTorch's dispatch stubs for pointwise operators and the pointwise kernel. Shared by the binding
+// files pointwise_*.cpp and activation.cpp.
 #pragma once
 #include <ATen/TensorIterator.h>
 #include <ATen/native/DispatchStub.h>
@@ -36,7 +36,6 @@ inline void run_in_output_dtype(PointwiseOp op, const at::TensorIteratorBase& it
 }
 
 // MT_STUB(stub, operator): inside namespace at::native.
-#define MT_STUB(stub, op) \
-  REGISTER_PRIVATEUSE1_DISPATCH(stub, (&minitorch::pointwise_stub<minitorch::PointwiseOp::op>))
+#define MT_STUB(stub, op) REGISTER_PRIVATEUSE1_DISPATCH(stub, (&minitorch::pointwise_stub<minitorch::PointwiseOp::op>))
 
 }  // namespace minitorch

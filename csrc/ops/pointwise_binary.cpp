@@ -8,9 +8,11 @@
 #include "ops/pointwise.h"
 
 // X(name): structured with variants name, name_, name.out; stub and kernel have the same name.
-#define MT_BINARY(X)                                                                                    \
-  X(atan2) X(fmax) X(fmin) X(gcd) X(heaviside) X(hypot) X(igamma) X(igammac) X(lcm) X(logaddexp)        \
-  X(logaddexp2) X(maximum) X(minimum) X(nextafter)
+#define MT_BINARY(X)                                                                                                \
+  X(atan2)                                                                                                          \
+  X(fmax)                                                                                                           \
+  X(fmin) X(gcd) X(heaviside) X(hypot) X(igamma) X(igammac) X(lcm) X(logaddexp) X(logaddexp2) X(maximum) X(minimum) \
+      X(nextafter)
 // X(name): variants name.Tensor, name_.Tensor, name.Tensor_out
 #define MT_TENSOR_BINARY(X) X(bitwise_and) X(bitwise_or) X(bitwise_xor) X(fmod) X(remainder)
 #define MT_COMPARISONS(X) X(eq) X(ne) X(lt) X(le) X(gt) X(ge)
@@ -26,8 +28,8 @@ void add_stub(at::TensorIteratorBase& iter, const at::Scalar& alpha) {
   run_pointwise(PointwiseOp::add, iter, alpha);
 }
 
-// PyTorch generates add's impl per device, so it has no stub to register. Its meta checks alpha against the dtype of the
-// output, which on the CPU is the common dtype even when out= has another.
+// PyTorch generates add's impl per device, so it has no stub to register. Its meta checks alpha against the dtype of
+// the output, which on the CPU is the common dtype even when out= has another.
 struct Add : at::meta::structured_add_Tensor {
   void meta(const at::Tensor& self, const at::Tensor& other, const at::Scalar& alpha) {
     build_borrowing_binary_op(maybe_get_output(), self, other);
@@ -103,8 +105,8 @@ TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
   MT_REGISTER(bitwise_left_shift)
   MT_REGISTER(bitwise_right_shift)
 #undef MT_REGISTER
-#define MT_REGISTER(name)                                                                                              \
-  structured<at::native::structured_##name##_Tensor_out>(m, #name ".Tensor", #name "_.Tensor", #name ".Tensor_out");   \
+#define MT_REGISTER(name)                                                                                            \
+  structured<at::native::structured_##name##_Tensor_out>(m, #name ".Tensor", #name "_.Tensor", #name ".Tensor_out"); \
   structured<at::native::structured_##name##_Scalar_out>(m, #name ".Scalar", #name "_.Scalar", #name ".Scalar_out");
   MT_COMPARISONS(MT_REGISTER)
 #undef MT_REGISTER
@@ -123,8 +125,8 @@ TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
                                                            "pow.Tensor_Scalar_out");
   structured<at::native::structured_pow_Scalar_out>(m, "pow.Scalar", nullptr, "pow.Scalar_out");
 
-  m.impl("rsub.Tensor", TORCH_FN((at::Tensor(*)(const at::Tensor&, const at::Tensor&, const at::Scalar&))(
-                            at::native::rsub)));
+  m.impl("rsub.Tensor",
+         TORCH_FN((at::Tensor (*)(const at::Tensor&, const at::Tensor&, const at::Scalar&))(at::native::rsub)));
   using TensorTensor = at::Tensor(const at::Tensor&, const at::Tensor&);
   using InplaceTensor = at::Tensor&(at::Tensor&, const at::Tensor&);
   using TensorScalar = at::Tensor(const at::Tensor&, const at::Scalar&);

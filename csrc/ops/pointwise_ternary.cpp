@@ -28,7 +28,9 @@ void where_stub(at::TensorIterator& iter) {
 }
 
 void clamp_min_stub(at::TensorIteratorBase& iter, at::Scalar low) { run_pointwise(PointwiseOp::clamp_min, iter, low); }
-void clamp_max_stub(at::TensorIteratorBase& iter, at::Scalar high) { run_pointwise(PointwiseOp::clamp_max, iter, high); }
+void clamp_max_stub(at::TensorIteratorBase& iter, at::Scalar high) {
+  run_pointwise(PointwiseOp::clamp_max, iter, high);
+}
 
 }  // namespace
 }  // namespace minitorch
@@ -59,8 +61,8 @@ TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
   structured<at::native::structured_clamp_max_out>(m, "clamp_max", "clamp_max_", "clamp_max.out");
   structured<at::native::structured_clamp_max_Tensor_out>(m, "clamp_max.Tensor", "clamp_max_.Tensor",
                                                           "clamp_max.Tensor_out");
-  m.impl("where.self", static_cast<at::Tensor (*)(const at::Tensor&, const at::Tensor&, const at::Tensor&)>(
-                           &at::native::where));
+  m.impl("where.self",
+         static_cast<at::Tensor (*)(const at::Tensor&, const at::Tensor&, const at::Tensor&)>(&at::native::where));
   m.impl("where.self_out", TORCH_FN(at::native::where_self_out));
 }
 }  // namespace minitorch

@@ -93,11 +93,8 @@ void bernoulli_tensor(const at::TensorBase& self, const at::TensorBase& p, Gener
   check_bernoulli_dtype(self, "bernoulli_tensor_cpu_self_");
   check_dtype(at::isFloatingType(p.scalar_type()), "bernoulli_tensor_cpu_p_", p.scalar_type());
   const at::Tensor probability = at::Tensor(p).to(self.device()).expand(self.sizes());
-  auto iter = at::TensorIteratorConfig()
-                  .add_output(self)
-                  .add_const_input(probability)
-                  .check_all_same_dtype(false)
-                  .build();
+  auto iter =
+      at::TensorIteratorConfig().add_output(self).add_const_input(probability).check_all_same_dtype(false).build();
   DeviceGenerator* g = generator_or_default(generator);
   const std::lock_guard lock(g->mutex_);
   bernoulli_tensor_kernel(g->state, view_of(iter));
@@ -192,7 +189,8 @@ TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
          static_cast<at::Tensor& (*)(at::Tensor&, int64_t, std::optional<int64_t>, G)>(at::native::random_));
   m.impl("normal.Tensor_float", static_cast<at::Tensor (*)(const at::Tensor&, double, G)>(at::native::normal));
   m.impl("normal.float_Tensor", static_cast<at::Tensor (*)(double, const at::Tensor&, G)>(at::native::normal));
-  m.impl("normal.Tensor_Tensor", static_cast<at::Tensor (*)(const at::Tensor&, const at::Tensor&, G)>(at::native::normal));
+  m.impl("normal.Tensor_Tensor",
+         static_cast<at::Tensor (*)(const at::Tensor&, const at::Tensor&, G)>(at::native::normal));
   m.impl("normal.Tensor_float_out",
          static_cast<at::Tensor& (*)(const at::Tensor&, double, G, at::Tensor&)>(at::native::normal_out));
   m.impl("normal.float_Tensor_out",

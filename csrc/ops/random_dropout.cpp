@@ -1,7 +1,7 @@
 // native_dropout, and the minitorch:: dropout operators that its autograd Function calls.
 //
-// dropout_forward returns the output and the generator's state before the draws; dropout_backward draws the same mask again
-// from that state, in the output's memory order. So nothing of the input's size is kept for the backward pass.
+// dropout_forward returns the output and the generator's state before the draws; dropout_backward draws the same mask
+// again from that state, in the output's memory order. So nothing of the input's size is kept for the backward pass.
 #include <ATen/TensorIterator.h>
 #include <torch/library.h>
 

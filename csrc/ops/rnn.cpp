@@ -35,15 +35,23 @@ struct Cell {
                 "Expected a state of shape [", input.size(0), ", ", hidden, "], got ", s.sizes());
     TORCH_CHECK(input_bias.defined() == hidden_bias.defined(), "Expected both biases or none");
     for (const Tensor* t : {&hidden_gates, &state, &input_bias, &hidden_bias})
-      TORCH_CHECK(!t->defined() || t->scalar_type() == input.scalar_type(), "Expected one dtype for gates, state and "
-                  "biases, got ", input.scalar_type(), " and ", t->scalar_type());
+      TORCH_CHECK(!t->defined() || t->scalar_type() == input.scalar_type(),
+                  "Expected one dtype for gates, state and "
+                  "biases, got ",
+                  input.scalar_type(), " and ", t->scalar_type());
     for (const Tensor* t : {&input_bias, &hidden_bias})
-      TORCH_CHECK(!t->defined() || t->numel() == input.size(1), "Expected biases of ", input.size(1),
-                  " elements, got ", t->numel());
+      TORCH_CHECK(!t->defined() || t->numel() == input.size(1), "Expected biases of ", input.size(1), " elements, got ",
+                  t->numel());
   }
   CellArgs args() const {
-    return {input_gates.size(0), hidden,          to_dtype(input_gates.scalar_type()), read(input_gates),
-            read(hidden_gates),  read(input_bias), read(hidden_bias),                   read(state)};
+    return {input_gates.size(0),
+            hidden,
+            to_dtype(input_gates.scalar_type()),
+            read(input_gates),
+            read(hidden_gates),
+            read(input_bias),
+            read(hidden_bias),
+            read(state)};
   }
 };
 
@@ -66,9 +74,8 @@ std::tuple<Tensor, Tensor, Tensor> lstm_cell_backward(const OptionalTensor& grad
   const auto type = kept.scalar_type();
   Tensor grad_gates = empty(kept.sizes(), type), grad_cx = empty(x.sizes(), type);
   if (x.numel() != 0)
-    lstm_cell_backward_kernel(
-        {x.size(0), x.size(1), to_dtype(type), read(gh), read(gc), read(x), read(y), read(kept)}, write(grad_gates),
-        write(grad_cx));
+    lstm_cell_backward_kernel({x.size(0), x.size(1), to_dtype(type), read(gh), read(gc), read(x), read(y), read(kept)},
+                              write(grad_gates), write(grad_cx));
   return {grad_gates, grad_cx, has_bias ? grad_gates.sum(0) : Tensor()};
 }
 

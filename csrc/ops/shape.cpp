@@ -33,8 +33,7 @@ Tensor triangle_indices(int64_t rows, int64_t columns, int64_t k, std::optional<
   const int64_t below = at::native::get_tril_size(rows, columns, upper ? k - 1 : k);
   const int64_t count = upper ? rows * columns - below : below;
   const Tensor indices = empty({2, count}, at::kLong);
-  if (count != 0)
-    triangle_indices_kernel({static_cast<char*>(indices.data_ptr()), count, rows, columns, k, upper});
+  if (count != 0) triangle_indices_kernel({static_cast<char*>(indices.data_ptr()), count, rows, columns, k, upper});
   return indices.to(dtype.value_or(at::kLong));
 }
 
@@ -89,8 +88,8 @@ Tensor& im2col_out(const Tensor& self, IntArrayRef kernel, IntArrayRef dilation,
   check_pair("dilation", dilation);
   check_pair("padding", padding);
   check_pair("stride", stride);
-  at::native::im2col_shape_check(self, Tensor(), kernel[0], kernel[1], dilation[0], dilation[1], padding[0],
-                                 padding[1], stride[0], stride[1]);
+  at::native::im2col_shape_check(self, Tensor(), kernel[0], kernel[1], dilation[0], dilation[1], padding[0], padding[1],
+                                 stride[0], stride[1]);
   const Tensor contiguous = self.contiguous(), image = self.dim() == 3 ? contiguous.unsqueeze(0) : contiguous;
   int64_t windows[2];
   for (int d = 0; d < 2; d++)
@@ -127,8 +126,7 @@ Tensor& col2im_out(const Tensor& self, IntArrayRef output_size, IntArrayRef kern
   const Tensor contiguous = self.contiguous(), columns = batched ? contiguous : contiguous.unsqueeze(0);
   const int64_t channels = columns.size(1) / (kernel[0] * kernel[1]);
   int64_t windows[2];
-  for (int d = 0; d < 2; d++)
-    windows[d] = window_count(output_size[d], kernel[d], dilation[d], padding[d], stride[d]);
+  for (int d = 0; d < 2; d++) windows[d] = window_count(output_size[d], kernel[d], dilation[d], padding[d], stride[d]);
   if (batched) {
     at::native::resize_output(out, {columns.size(0), channels, output_size[0], output_size[1]});
   } else {

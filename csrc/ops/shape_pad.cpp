@@ -1,5 +1,5 @@
-// Reflection and replication padding in one to three dimensions. PyTorch has structured metas for most of them; the others
-// repeat native's checks here.
+// Reflection and replication padding in one to three dimensions. PyTorch has structured metas for most of them; the
+// others repeat native's checks here.
 #include <ATen/native/Padding.h>
 #include <ATen/native/Resize.h>
 #include <ATen/ops/reflection_pad1d_backward_meta.h>
@@ -98,8 +98,8 @@ Tensor& pad_backward_out(const Tensor& grad, const Tensor& self, IntArrayRef pad
   TORCH_CHECK(padding.size() == 2 * spatial, "padding size is expected to be ", 2 * spatial);
   for (int i = 0; i < spatial; i++) {
     const int64_t dim = self.dim() - 1 - i, expected = self.size(dim) + padding[2 * i] + padding[2 * i + 1];
-    TORCH_CHECK(expected == grad.size(dim), "gradOutput ", kNames[i], " unexpected. Expected: ", expected, ", Got: ",
-                grad.size(dim));
+    TORCH_CHECK(expected == grad.size(dim), "gradOutput ", kNames[i], " unexpected. Expected: ", expected,
+                ", Got: ", grad.size(dim));
   }
   grad_in.resize_(self.sizes(), self.suggest_memory_format());
   pad_backward_kernel(pad_args(grad_in, grad, padding, reflect));
@@ -121,12 +121,12 @@ TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
   structured<Pad<meta::structured_replication_pad1d, false>>(m, "replication_pad1d", nullptr, "replication_pad1d.out");
   structured<Pad<meta::structured_replication_pad2d, false>>(m, "replication_pad2d", nullptr, "replication_pad2d.out");
   structured<Pad<meta::structured_replication_pad3d, false>>(m, "replication_pad3d", nullptr, "replication_pad3d.out");
-  structured<PadBackward<meta::structured_reflection_pad1d_backward, true>>(
-      m, "reflection_pad1d_backward", nullptr, "reflection_pad1d_backward.grad_input");
-  structured<PadBackward<meta::structured_reflection_pad3d_backward, true>>(
-      m, "reflection_pad3d_backward", nullptr, "reflection_pad3d_backward.grad_input");
-  structured<PadBackward<meta::structured_replication_pad1d_backward, false>>(
-      m, "replication_pad1d_backward", nullptr, "replication_pad1d_backward.grad_input");
+  structured<PadBackward<meta::structured_reflection_pad1d_backward, true>>(m, "reflection_pad1d_backward", nullptr,
+                                                                            "reflection_pad1d_backward.grad_input");
+  structured<PadBackward<meta::structured_reflection_pad3d_backward, true>>(m, "reflection_pad3d_backward", nullptr,
+                                                                            "reflection_pad3d_backward.grad_input");
+  structured<PadBackward<meta::structured_replication_pad1d_backward, false>>(m, "replication_pad1d_backward", nullptr,
+                                                                              "replication_pad1d_backward.grad_input");
   m.impl("reflection_pad2d", TORCH_FN(reflection_pad2d));
   m.impl("reflection_pad2d.out", TORCH_FN(reflection_pad2d_out));
   m.impl("reflection_pad2d_backward", TORCH_FN((pad_backward<2, true>)));

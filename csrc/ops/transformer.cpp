@@ -1,5 +1,5 @@
-// The fast paths of nn.MultiheadAttention and nn.TransformerEncoderLayer in evaluation. PyTorch takes them for our device;
-// its functions compose them of operators that we have, but for the one that splits and scales the projections.
+// The fast paths of nn.MultiheadAttention and nn.TransformerEncoderLayer in evaluation. PyTorch takes them for our
+// device; its functions compose them of operators that we have, but for the one that splits and scales the projections.
 #include <ATen/ops/_native_multi_head_attention_native.h>
 #include <ATen/ops/_transformer_encoder_layer_fwd_native.h>
 #include <torch/library.h>
@@ -15,8 +15,8 @@ using at::Tensor;
 
 // qkv (batch, time, 3 heads dim) plus bias as q / sqrt(dim), k and v, each contiguous (batch, heads, time, dim).
 std::tuple<Tensor, Tensor, Tensor> split_projections(const Tensor& qkv, const Tensor& bias, int64_t heads) {
-  TORCH_CHECK(qkv.dim() == 3 && qkv.size(2) % (3 * heads) == 0, "Expected qkv of shape [B, T, 3 * num_heads * dim], got ",
-              qkv.sizes(), " with ", heads, " heads");
+  TORCH_CHECK(qkv.dim() == 3 && qkv.size(2) % (3 * heads) == 0,
+              "Expected qkv of shape [B, T, 3 * num_heads * dim], got ", qkv.sizes(), " with ", heads, " heads");
   check_same_device({&qkv, &bias});
   const int64_t dim = qkv.size(2) / 3 / heads;
   const Tensor parts =

@@ -1,4 +1,5 @@
-// Views: a new tensor over the same storage. PyTorch's own functions touch only sizes, strides and offset, so they serve.
+// Views: a new tensor over the same storage. PyTorch's own functions touch only sizes, strides and offset, so they
+// serve.
 #include <ATen/ops/_reshape_alias_native.h>
 #include <ATen/ops/as_strided_native.h>
 #include <ATen/ops/is_set_to_native.h>

@@ -36,8 +36,9 @@ void bind_fallback(py::module& m) {
       .def_readonly("seconds", &FallbackRecord::seconds)
       .def_readonly("call_site", &FallbackRecord::call_site)
       .def("__repr__", [](const FallbackRecord& r) {
-        return "FallbackRecord(op='" + r.op + "', count=" + std::to_string(r.count) + ", bytes=" +
-               std::to_string(r.bytes) + ", seconds=" + std::to_string(r.seconds) + ", call_site='" + r.call_site + "')";
+        return "FallbackRecord(op='" + r.op + "', count=" + std::to_string(r.count) +
+               ", bytes=" + std::to_string(r.bytes) + ", seconds=" + std::to_string(r.seconds) + ", call_site='" +
+               r.call_site + "')";
       });
   py::enum_<FallbackPolicy>(m, "FallbackPolicy")
       .value("error", FallbackPolicy::error)

@@ -10,7 +10,7 @@
 #include <unordered_map>
 #include <vector>
 
-#include "kernels/parallel.h"
+#include "core/parallel.h"
 #include "runtime/backend.h"
 #include "runtime/environment.h"
 #include "runtime/errors.h"

@@ -8,7 +8,7 @@
 #include <random>
 #include <vector>
 
-#include "kernels/parallel.h"
+#include "core/parallel.h"
 #include "runtime/backend.h"
 
 namespace minitorch {

@@ -20,7 +20,8 @@ double ulps(T result, long double exact) {
   if (std::isnan(rounded) || std::isnan(result)) return std::isnan(rounded) == std::isnan(result) ? 0 : INFINITY;
   if (std::isinf(rounded) || std::isinf(result)) return rounded == result ? 0 : INFINITY;
   const T magnitude = std::fabs(rounded);
-  const long double unit = static_cast<long double>(std::nextafter(magnitude, std::numeric_limits<T>::infinity())) - magnitude;
+  const long double unit =
+      static_cast<long double>(std::nextafter(magnitude, std::numeric_limits<T>::infinity())) - magnitude;
   return static_cast<double>(std::fabs(static_cast<long double>(result) - exact) / unit);
 }
 
@@ -51,7 +52,8 @@ std::vector<T> samples() {
 template <class T>
 std::vector<T> apply(PointwiseOp op, std::vector<T>& x) {
   std::vector<T> y(x.size());
-  pointwise_kernel(op, flat_view(static_cast<int64_t>(x.size()), 1, {{y.data(), dtype_of<T>}, {x.data(), dtype_of<T>}}), {});
+  pointwise_kernel(op, flat_view(static_cast<int64_t>(x.size()), 1, {{y.data(), dtype_of<T>}, {x.data(), dtype_of<T>}}),
+                   {});
   return y;
 }
 
@@ -151,16 +153,19 @@ TEST(Math, SpecialValuesAreC99s) {
 }
 
 void check_binary(PointwiseOp op, const std::function<double(double, double)>& exact, double most) {
-  std::vector<float> grid = {0.0f, -0.0f, kInf, -kInf, kNan, 1.0f, -1.0f, 2.0f, -2.0f, 3.0f, -3.0f, 0.5f, -0.5f,
-                             1e-40f, 1e38f, -1e38f, 16777216.0f, 16777217.0f, -7.25f, 1.0000001f, 0.99999994f};
+  std::vector<float> grid = {0.0f,  -0.0f,  kInf,        -kInf,       kNan,   1.0f,       -1.0f,
+                             2.0f,  -2.0f,  3.0f,        -3.0f,       0.5f,   -0.5f,      1e-40f,
+                             1e38f, -1e38f, 16777216.0f, 16777217.0f, -7.25f, 1.0000001f, 0.99999994f};
   for (int i = 1; i < 400; i++) grid.push_back(static_cast<float>(std::sin(i * 12.9898) * std::exp2(i % 40 - 20)));
   std::vector<float> a, b;
   for (float p : grid)
     for (float q : grid) a.push_back(p), b.push_back(q);
   std::vector<float> y(a.size());
   on_each_isa([&] {
-    pointwise_kernel(op, flat_view(static_cast<int64_t>(a.size()), 1,
-                                   {{y.data(), DType::F32}, {a.data(), DType::F32}, {b.data(), DType::F32}}), {});
+    pointwise_kernel(op,
+                     flat_view(static_cast<int64_t>(a.size()), 1,
+                               {{y.data(), DType::F32}, {a.data(), DType::F32}, {b.data(), DType::F32}}),
+                     {});
     for (size_t i = 0; i < a.size(); i++) {
       const double expected = exact(a[i], b[i]);
       ASSERT_LE(ulps(y[i], expected), most) << a[i] << ", " << b[i] << " gives " << y[i];
@@ -171,10 +176,18 @@ void check_binary(PointwiseOp op, const std::function<double(double, double)>& e
   });
 }
 
-TEST(Math, Pow) { check_binary(PointwiseOp::pow, [](double a, double b) { return std::pow(a, b); }, 0.6); }
-TEST(Math, Atan2) { check_binary(PointwiseOp::atan2, [](double a, double b) { return std::atan2(a, b); }, 0.6); }
-TEST(Math, Hypot) { check_binary(PointwiseOp::hypot, [](double a, double b) { return std::hypot(a, b); }, 0.6); }
-TEST(Math, FmodIsExact) { check_binary(PointwiseOp::fmod, [](double a, double b) { return std::fmod(a, b); }, 0.0); }
+TEST(Math, Pow) {
+  check_binary(PointwiseOp::pow, [](double a, double b) { return std::pow(a, b); }, 0.6);
+}
+TEST(Math, Atan2) {
+  check_binary(PointwiseOp::atan2, [](double a, double b) { return std::atan2(a, b); }, 0.6);
+}
+TEST(Math, Hypot) {
+  check_binary(PointwiseOp::hypot, [](double a, double b) { return std::hypot(a, b); }, 0.6);
+}
+TEST(Math, FmodIsExact) {
+  check_binary(PointwiseOp::fmod, [](double a, double b) { return std::fmod(a, b); }, 0.0);
+}
 
 }  // namespace
 }  // namespace minitorch

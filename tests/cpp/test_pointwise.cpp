@@ -27,7 +27,8 @@ void for_each_element(const PointwiseView& v, const F& f) {
   }
 }
 
-PointwiseView strided(std::vector<int64_t> sizes, std::vector<std::pair<std::vector<float>*, std::vector<int64_t>>> operands) {
+PointwiseView strided(std::vector<int64_t> sizes,
+                      std::vector<std::pair<std::vector<float>*, std::vector<int64_t>>> operands) {
   PointwiseView v;
   v.ndim = static_cast<int>(sizes.size());
   v.num_outputs = 1;
@@ -61,9 +62,9 @@ TEST(Pointwise, EveryLayout) {
       {{1}, {1}, {1}, {1}},
       {{513}, {1}, {1}, {1}},
       {{1000}, {2}, {3}, {1}},
-      {{1000}, {1}, {0}, {1}},           // broadcast
+      {{1000}, {1}, {0}, {1}},  // broadcast
       {{1000}, {1}, {0}, {0}},
-      {{100}, {1}, {-1}, {1}},           // flipped (data points at the last element below)
+      {{100}, {1}, {-1}, {1}},             // flipped (data points at the last element below)
       {{7, 33}, {1, 7}, {33, 1}, {1, 7}},  // transposed
       {{64, 50, 3}, {1, 64, 3200}, {1, 0, 64}, {0, 1, 50}},
       {{300, 301}, {1, 300}, {301, 1}, {0, 1}},  // enough for two threads
@@ -125,7 +126,8 @@ TEST(Pointwise, IntegerDivisionByZeroWritesNothing) {
     std::vector<int32_t> a(2000, 7), b(2000, 2), out(2000, -1);
     b[1999] = 0;
     for (PointwiseOp op : {PointwiseOp::div_floor, PointwiseOp::div_trunc, PointwiseOp::remainder, PointwiseOp::fmod}) {
-      const PointwiseView v = flat_view(2000, 1, {{out.data(), DType::I32}, {a.data(), DType::I32}, {b.data(), DType::I32}});
+      const PointwiseView v =
+          flat_view(2000, 1, {{out.data(), DType::I32}, {a.data(), DType::I32}, {b.data(), DType::I32}});
       EXPECT_THROW(pointwise_kernel(op, v, {}), std::runtime_error);
       EXPECT_EQ(out, std::vector<int32_t>(2000, -1));
     }
@@ -135,25 +137,33 @@ TEST(Pointwise, IntegerDivisionByZeroWritesNothing) {
 template <class T>
 void check_transpose(int64_t rows, int64_t columns, int64_t batch) {
   std::vector<T> in(rows * columns * batch), out(in.size());
-  for (size_t i = 0; i < in.size(); i++) memset(&in[i], static_cast<int>(i % 251 + 1), sizeof(T)), memcpy(&in[i], &i, 1);
+  for (size_t i = 0; i < in.size(); i++)
+    memset(&in[i], static_cast<int>(i % 251 + 1), sizeof(T)), memcpy(&in[i], &i, 1);
   const int64_t size = sizeof(T);
-  const DType dtype = size == 1 ? DType::U8 : size == 2 ? DType::I16 : size == 4 ? DType::I32 : size == 8 ? DType::I64 : DType::C128;
+  const DType dtype = size == 1   ? DType::U8
+                      : size == 2 ? DType::I16
+                      : size == 4 ? DType::I32
+                      : size == 8 ? DType::I64
+                                  : DType::C128;
   PointwiseView v = flat_view(0, 1, {{out.data(), dtype}, {in.data(), dtype}});
   v.ndim = 3;
   v.numel = rows * columns * batch;
   const int64_t sizes[] = {rows, columns, batch};
-  const int64_t to[] = {size, rows * size, rows * columns * size}, from[] = {columns * size, size, rows * columns * size};
+  const int64_t to[] = {size, rows * size, rows * columns * size},
+                from[] = {columns * size, size, rows * columns * size};
   for (int d = 0; d < 3; d++) v.sizes[d] = sizes[d], v.strides[0][d] = to[d], v.strides[1][d] = from[d];
   copy_kernel(v);
   for (int64_t n = 0; n < batch; n++)
     for (int64_t c = 0; c < columns; c++)
       for (int64_t r = 0; r < rows; r++)
-        ASSERT_EQ(memcmp(&out[(n * columns + c) * rows + r], &in[(n * rows + r) * columns + c], size), 0) << n << c << r;
+        ASSERT_EQ(memcmp(&out[(n * columns + c) * rows + r], &in[(n * rows + r) * columns + c], size), 0)
+            << n << c << r;
 }
 
 TEST(Pointwise, TransposedCopies) {
   on_each_isa([&] {
-    for (const auto [rows, columns, batch] : {std::tuple{8, 8, 1}, {64, 64, 2}, {129, 70, 3}, {9, 300, 2}, {257, 8, 1}}) {
+    for (const auto [rows, columns, batch] :
+         {std::tuple{8, 8, 1}, {64, 64, 2}, {129, 70, 3}, {9, 300, 2}, {257, 8, 1}}) {
       check_transpose<uint8_t>(rows, columns, batch);
       check_transpose<uint16_t>(rows, columns, batch);
       check_transpose<uint32_t>(rows, columns, batch);

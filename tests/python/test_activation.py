@@ -38,7 +38,12 @@ ACTIVATIONS = {
     "logit(0.01)": lambda x: torch.logit(x, 0.01),
     "glu": lambda x: F.glu(x[..., :-1] if x.shape[-1] % 2 else x),
 }
-LIMITS = {torch.float32: (1.3e-6, 1e-5), torch.float64: (1e-7, 1e-7), torch.bfloat16: (2e-2, 1e-2), torch.float16: (2e-3, 2e-3)}
+LIMITS = {
+    torch.float32: (1.3e-6, 1e-5),
+    torch.float64: (1e-7, 1e-7),
+    torch.bfloat16: (2e-2, 1e-2),
+    torch.float16: (2e-3, 2e-3),
+}
 
 
 def inputs(dtype):
@@ -75,9 +80,20 @@ def test_double_backward(name):
 
 @pytest.mark.parametrize(
     "fn",
-    [torch.relu_, F.hardtanh_, F.elu_, F.leaky_relu_, F.selu_, F.celu_, functools.partial(F.hardswish, inplace=True),
-     functools.partial(F.silu, inplace=True), functools.partial(F.mish, inplace=True), functools.partial(F.relu6, inplace=True),
-     functools.partial(F.hardsigmoid, inplace=True), lambda x: F.threshold_(x, 0.1, 2.0)],
+    [
+        torch.relu_,
+        F.hardtanh_,
+        F.elu_,
+        F.leaky_relu_,
+        F.selu_,
+        F.celu_,
+        functools.partial(F.hardswish, inplace=True),
+        functools.partial(F.silu, inplace=True),
+        functools.partial(F.mish, inplace=True),
+        functools.partial(F.relu6, inplace=True),
+        functools.partial(F.hardsigmoid, inplace=True),
+        lambda x: F.threshold_(x, 0.1, 2.0),
+    ],
 )
 def test_in_place(fn):
     check(fn, inputs(torch.float32), exact=False)

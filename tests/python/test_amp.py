@@ -15,7 +15,14 @@ def test_categories(dtype):
     with torch.autocast(DEVICE, dtype=dtype):
         for lower in (x @ w, F.linear(x, w), torch.bmm(x[None], w[None]), torch.addmm(x, x, w)):
             assert lower.dtype == dtype
-        for wide in (half.exp(), F.softmax(half, -1), half.sum(), half.pow(2.0), F.layer_norm(half, (4,)), half.log_softmax(-1)):
+        for wide in (
+            half.exp(),
+            F.softmax(half, -1),
+            half.sum(),
+            half.pow(2.0),
+            F.layer_norm(half, (4,)),
+            half.log_softmax(-1),
+        ):
             assert wide.dtype == torch.float32
         assert F.cross_entropy(half, torch.arange(4, device=DEVICE)).dtype == torch.float32
         assert half.norm().dtype == torch.float32

@@ -59,7 +59,9 @@ def test_shapes(queries, keys, head_dim, value_dim, dtype, causal):
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
-@pytest.mark.parametrize("shape", [(70, 150), (1, 150), (2, 1, 70, 150), (1, 3, 70, 150), (2, 3, 70, 150), (2, 1, 1, 150)])
+@pytest.mark.parametrize(
+    "shape", [(70, 150), (1, 150), (2, 1, 70, 150), (1, 3, 70, 150), (2, 3, 70, 150), (2, 1, 1, 150)]
+)
 @pytest.mark.parametrize("kind", ["bool", "float"])
 def test_masks(shape, kind, dtype):
     tensors = [make(2, 3, 70, 16, dtype=dtype), make(2, 3, 150, 16, dtype=dtype), make(2, 3, 150, 16, dtype=dtype)]

@@ -105,7 +105,7 @@ def test_cross_entropy_special_values():
     ],
 )
 def test_cross_entropy_errors(logits, target, options):
-    with pytest.raises(Exception) as native:  # noqa: PT011
+    with pytest.raises(Exception) as native:
         F.cross_entropy(logits, target, **options)
     options = {k: v.to(DEVICE) if isinstance(v, torch.Tensor) else v for k, v in options.items()}
     with pytest.raises(native.type) as ours:

@@ -62,7 +62,7 @@ def run(case, dtype, device, input_last=False, weight_last=False):
     if not floating:
         return [out]
     grad = make(tuple(out.shape), dtype, 3).to(device)
-    return [out] + list(torch.autograd.grad(out, tensors, grad))
+    return [out, *list(torch.autograd.grad(out, tensors, grad))]
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16, torch.float16])
@@ -102,18 +102,21 @@ def test_accuracy():
         return [t.detach().cpu().double() for t in (out, *torch.autograd.grad(out, (a, b), grad.to(device, dtype)))]
 
     exact = results("cpu", torch.float64)
-    for ours, native, e in zip(results(DEVICE, torch.float32), results("cpu", torch.float32), exact):
+    for ours, native, e in zip(results(DEVICE, torch.float32), results("cpu", torch.float32), exact, strict=False):
         assert (ours - e).abs().mean() <= 1.1 * (native - e).abs().mean()
 
 
 def test_strided_inputs():
     x, w, b = make((2, 8, 20, 22)), make((6, 4, 5, 5)), make((12,))
-    views = [(x[:, ::2, 1:, ::2], w[..., 1:4, ::2], b[::2]), (x[:, :4].mT, w.mT, None),
-             (x[:1].expand(3, -1, -1, -1)[:, 4:], w.flip(0), b[6:])]
+    views = [
+        (x[:, ::2, 1:, ::2], w[..., 1:4, ::2], b[::2]),
+        (x[:, :4].mT, w.mT, None),
+        (x[:1].expand(3, -1, -1, -1)[:, 4:], w.flip(0), b[6:]),
+    ]
     for host in views:
         base = [x.to(DEVICE), w.to(DEVICE), b.to(DEVICE)]
         device = [None if t is None else t.to(DEVICE) for t in host]
-        for i, (t, origin) in enumerate(zip(host, (x, w, b))):
+        for i, (t, origin) in enumerate(zip(host, (x, w, b), strict=False)):
             if t is not None and t.untyped_storage().data_ptr() == origin.untyped_storage().data_ptr():
                 device[i] = base[i].as_strided(t.shape, t.stride(), t.storage_offset())
         close(F.conv2d(*device), F.conv2d(*host), strides=False)
@@ -129,7 +132,7 @@ def test_double_backward():
         weights = [make(tuple(g.shape), torch.float64, 5).to(device) for g in first]
         return torch.autograd.grad(first, (a, b), weights)
 
-    for actual, expected in zip(second(DEVICE), second("cpu")):
+    for actual, expected in zip(second(DEVICE), second("cpu"), strict=False):
         close(actual, expected)
 
 
@@ -140,7 +143,7 @@ def test_nothing_to_do(shape, weight):
         x, w = make(shape).to(device).requires_grad_(), make(weight).to(device).requires_grad_()
         out = F.conv2d(x, w)
         results.append([out.detach(), *torch.autograd.grad(out, (x, w), torch.ones_like(out))])
-    for actual, expected in zip(*results):
+    for actual, expected in zip(*results, strict=False):
         close(actual, expected)
 
 
@@ -170,7 +173,7 @@ def test_modules(index):
     grad = make(tuple(e.shape), seed=4)
     a.backward(grad.to(DEVICE))
     e.backward(grad)
-    for p, q in zip(device.parameters(), host.parameters()):
+    for p, q in zip(device.parameters(), host.parameters(), strict=False):
         close(p.grad, q.grad)
 
 
@@ -201,7 +204,7 @@ def test_errors_are_natives(case):
 
 def test_mixed_dtypes_and_devices():
     x, w = make((2, 4, 8, 8)), make((6, 4, 3, 3))
-    with pytest.raises(RuntimeError, match="Input type .* and weight type .* should be the same"):
+    with pytest.raises(RuntimeError, match=r"Input type .* and weight type .* should be the same"):
         F.conv2d(x.to(DEVICE), w.double().to(DEVICE))
     with pytest.raises(RuntimeError):
         F.conv2d(x.to(DEVICE), w)

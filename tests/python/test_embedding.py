@@ -19,19 +19,44 @@ def table(rows=7, dim=5, dtype=torch.float32):
 
 @pytest.mark.parametrize("dtype", FLOATS)
 def test_lookup_and_gradient(dtype):
-    for index in (torch.tensor([1, 0, 6, 1, 1]), torch.randint(0, 7, (3, 4)), torch.tensor(2), torch.empty(0, dtype=torch.long), torch.tensor([3, 3], dtype=torch.int32)):
+    for index in (
+        torch.tensor([1, 0, 6, 1, 1]),
+        torch.randint(0, 7, (3, 4)),
+        torch.tensor(2),
+        torch.empty(0, dtype=torch.long),
+        torch.tensor([3, 3], dtype=torch.int32),
+    ):
         check(lambda w, i: F.embedding(i, w), table(dtype=dtype), index)
         grad = torch.randn(*index.shape, 5, dtype=torch.float64).to(dtype)
         for padding, scale in ((-1, False), (1, False), (-1, True), (1, True)):
-            check(lambda g, i: torch.ops.aten.embedding_dense_backward(g, i, 7, padding, scale), grad, index, wide=True, exact=False)
+            check(
+                lambda g, i: torch.ops.aten.embedding_dense_backward(g, i, 7, padding, scale),
+                grad,
+                index,
+                wide=True,
+                exact=False,
+            )
 
 
 def test_gradient_through_the_module():
     for options in ({}, {"padding_idx": 1}, {"padding_idx": -1}, {"scale_grad_by_freq": True}):
-        check(lambda w, i: F.embedding(i, w, **options), table().requires_grad_(), torch.randint(0, 7, (4, 6)), exact=False)
+        check(
+            lambda w, i: F.embedding(i, w, **options),
+            table().requires_grad_(),
+            torch.randint(0, 7, (4, 6)),
+            exact=False,
+        )
     check(lambda w, i: F.embedding(i, w), table(5, 7).t().requires_grad_(), torch.randint(0, 7, (6,)), exact=False)
-    check(lambda w, i: F.embedding(i, w), table(2000, 600).requires_grad_(), torch.randint(0, 2000, (3000,)), exact=False)
-    check(lambda w, i: F.embedding(i, w), table(20_000, 3).requires_grad_(), torch.randint(0, 50, (3000,)), rtol=1e-5, atol=1e-4)
+    check(
+        lambda w, i: F.embedding(i, w), table(2000, 600).requires_grad_(), torch.randint(0, 2000, (3000,)), exact=False
+    )
+    check(
+        lambda w, i: F.embedding(i, w),
+        table(20_000, 3).requires_grad_(),
+        torch.randint(0, 50, (3000,)),
+        rtol=1e-5,
+        atol=1e-4,
+    )
 
 
 def test_second_derivative():
@@ -44,7 +69,12 @@ def test_second_derivative():
 
 @pytest.mark.parametrize("norm", [2.0, 1.0, float("inf"), 3.0])
 def test_renorm(norm):
-    check(lambda w, i: F.embedding(i, w, max_norm=1.0, norm_type=norm), table(), torch.tensor([[1, 1], [4, 0]]), exact=False)
+    check(
+        lambda w, i: F.embedding(i, w, max_norm=1.0, norm_type=norm),
+        table(),
+        torch.tensor([[1, 1], [4, 0]]),
+        exact=False,
+    )
     check(lambda w, i: torch.embedding_renorm_(w, i, 0.5, norm), table(5, 7).t(), torch.tensor([1, 3, 1]), exact=False)
 
 
@@ -56,8 +86,12 @@ def test_errors():
     check_error(lambda w: torch.embedding_renorm_(w, torch.tensor([1, 9], device=w.device), 0.1, 2.0), w)
     check_error(lambda w: F.embedding_bag(torch.tensor([9], device=w.device), w, torch.tensor([0], device=w.device)), w)
     check_error(lambda w: F.embedding_bag(torch.tensor([1], device=w.device), w, torch.tensor([1], device=w.device)), w)
-    check_error(lambda w: F.embedding_bag(torch.tensor([1], device=w.device), w, torch.tensor([0, 4], device=w.device)), w)
-    check_error(lambda w: F.embedding_bag(torch.tensor([9], device=w.device), w.double(), torch.tensor([0], device=w.device)), w)
+    check_error(
+        lambda w: F.embedding_bag(torch.tensor([1], device=w.device), w, torch.tensor([0, 4], device=w.device)), w
+    )
+    check_error(
+        lambda w: F.embedding_bag(torch.tensor([9], device=w.device), w.double(), torch.tensor([0], device=w.device)), w
+    )
 
 
 INDICES, OFFSETS = torch.tensor([1, 0, 1, 6, 3, 2, 1]), torch.tensor([0, 3, 3, 6])
@@ -71,9 +105,21 @@ def test_bag(mode, dtype, padding):
     w = table(dtype=dtype).requires_grad_()
     check(lambda w, i, o: F.embedding_bag(i, w, o, **options), w, INDICES, OFFSETS, exact=False)
     check(lambda w, i, o: F.embedding_bag(i, w, o, **options), w, INDICES.int(), OFFSETS.int(), exact=False)
-    check(lambda w, i, o: F.embedding_bag(i, w, o, include_last_offset=True, **options), w, INDICES, torch.tensor([0, 3, 3, 7]), exact=False)
+    check(
+        lambda w, i, o: F.embedding_bag(i, w, o, include_last_offset=True, **options),
+        w,
+        INDICES,
+        torch.tensor([0, 3, 3, 7]),
+        exact=False,
+    )
     check(lambda w, i: F.embedding_bag(i, w, **options), w, torch.randint(0, 7, (4, 3)), exact=False)
-    check(lambda w, i, o: F.embedding_bag(i, w, o, **options), table(5, 7, dtype).t().requires_grad_(), INDICES, OFFSETS, exact=False)
+    check(
+        lambda w, i, o: F.embedding_bag(i, w, o, **options),
+        table(5, 7, dtype).t().requires_grad_(),
+        INDICES,
+        OFFSETS,
+        exact=False,
+    )
     with torch.no_grad():
         check(lambda w, i, o: F.embedding_bag(i, w, o, **options), w.detach(), INDICES, OFFSETS, exact=False)
 
@@ -100,14 +146,27 @@ def test_bag_scales_by_frequency(mode):
 def test_bag_side_results(mode, padding):
     for last, offsets in ((False, OFFSETS), (True, torch.tensor([0, 3, 3, 7]))):
         for w in (table(), table(dtype=torch.float64)):
-            check(lambda w, i, o: torch._embedding_bag(w, i, o, False, mode, False, None, last, padding), w, INDICES, offsets, exact=False)
+            check(
+                lambda w, i, o: torch._embedding_bag(w, i, o, False, mode, False, None, last, padding),
+                w,
+                INDICES,
+                offsets,
+                exact=False,
+            )
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 @pytest.mark.parametrize("padding", [None, 1])
 def test_bag_with_sample_weights(dtype, padding):
     weights = torch.randn(7, dtype=dtype).requires_grad_()
-    check(lambda w, i, o, s: F.embedding_bag(i, w, o, per_sample_weights=s, mode="sum", padding_idx=padding), table(dtype=dtype).requires_grad_(), INDICES, OFFSETS, weights, exact=False)
+    check(
+        lambda w, i, o, s: F.embedding_bag(i, w, o, per_sample_weights=s, mode="sum", padding_idx=padding),
+        table(dtype=dtype).requires_grad_(),
+        INDICES,
+        OFFSETS,
+        weights,
+        exact=False,
+    )
 
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])

@@ -33,7 +33,7 @@ def test_backward_in_a_thread_of_the_user():
     thread = threading.Thread(target=lambda: result.append((threads_of_backward(), threading.get_ident())))
     thread.start()
     thread.join()
-    (seen, own), = result
+    ((seen, own),) = result
     assert seen == {own}
 
 

@@ -22,8 +22,13 @@ def test_arange(dtype):
         both(lambda d: torch.arange(*args, dtype=dtype, device=d))
     if dtype.is_floating_point:
         both(lambda d: torch.arange(-1.5, 2.3, 0.1, dtype=dtype, device=d), exact=False)
-    both(lambda d: torch.arange(0, 6, dtype=dtype, device=d, out=torch.empty(12, dtype=dtype, device=d)[::2]) if False else
-         torch.arange(0, 6, out=torch.empty(12, dtype=dtype, device=d)[::2]))
+    both(
+        lambda d: (
+            torch.arange(0, 6, dtype=dtype, device=d, out=torch.empty(12, dtype=dtype, device=d)[::2])
+            if False
+            else torch.arange(0, 6, out=torch.empty(12, dtype=dtype, device=d)[::2])
+        )
+    )
 
 
 def test_arange_large_and_default_dtypes():
@@ -36,19 +41,25 @@ def test_arange_large_and_default_dtypes():
 @pytest.mark.parametrize("dtype", FLOATS + INTS + [torch.complex64])
 def test_linspace(dtype):
     for start, end, steps in [(0, 10, 5), (3, 3, 4), (10, 1, 7), (0, 100, 33), (5, 9, 1), (0, 1, 0), (0, 7, 2)]:
-        both(lambda d: torch.linspace(start, end, steps, dtype=dtype, device=d), exact=not (dtype.is_floating_point or dtype.is_complex))
+        both(
+            lambda d: torch.linspace(start, end, steps, dtype=dtype, device=d),
+            exact=not (dtype.is_floating_point or dtype.is_complex),
+        )
     if dtype.is_floating_point:
         both(lambda d: torch.linspace(-0.3, 0.7, 70_001, dtype=dtype, device=d), exact=False)
     if dtype.is_complex:
         both(lambda d: torch.linspace(1 + 2j, 3 - 1j, 6, dtype=dtype, device=d), exact=False)
-    both(lambda d: torch.linspace(0, 1, 5, out=torch.empty(10, dtype=dtype, device=d)[::2]), exact=not dtype.is_floating_point)
+    both(
+        lambda d: torch.linspace(0, 1, 5, out=torch.empty(10, dtype=dtype, device=d)[::2]),
+        exact=not dtype.is_floating_point,
+    )
 
 
 def test_linspace_between_tensors():
     both(lambda d: torch.linspace(torch.tensor(1.0, device=d), torch.tensor(2.0, device=d), 5, device=d), exact=False)
 
 
-@pytest.mark.parametrize("dtype", FLOATS + [torch.int32, torch.int64, torch.complex64])
+@pytest.mark.parametrize("dtype", [*FLOATS, torch.int32, torch.int64, torch.complex64])
 def test_logspace(dtype):
     for start, end, steps, base in [(0, 3, 4, 10.0), (0, 3, 7, 2.0), (2, 0, 3, 2.0), (1, 1, 1, 10.0), (0, 1, 0, 2.0)]:
         both(lambda d: torch.logspace(start, end, steps, base, dtype=dtype, device=d), exact=False)
@@ -56,10 +67,31 @@ def test_logspace(dtype):
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.int64, torch.bool, torch.bfloat16, torch.complex64])
 def test_constant_factories(dtype):
-    both(lambda d: (torch.zeros(2, 3, dtype=dtype, device=d), torch.ones(2, 3, dtype=dtype, device=d), torch.full((2, 3), 1, dtype=dtype, device=d)))
-    both(lambda d: (torch.eye(3, dtype=dtype, device=d), torch.eye(3, 5, dtype=dtype, device=d), torch.eye(0, dtype=dtype, device=d)))
+    both(
+        lambda d: (
+            torch.zeros(2, 3, dtype=dtype, device=d),
+            torch.ones(2, 3, dtype=dtype, device=d),
+            torch.full((2, 3), 1, dtype=dtype, device=d),
+        )
+    )
+    both(
+        lambda d: (
+            torch.eye(3, dtype=dtype, device=d),
+            torch.eye(3, 5, dtype=dtype, device=d),
+            torch.eye(0, dtype=dtype, device=d),
+        )
+    )
     x = torch.ones(3, 4, dtype=dtype).t()
-    both(lambda d: (torch.zeros_like(x.to(d)), torch.ones_like(x.to(d)), torch.full_like(x.to(d), 1), x.to(d).new_full((2,), 1), x.to(d).new_zeros(3), x.to(d).new_tensor([1, 0])))
+    both(
+        lambda d: (
+            torch.zeros_like(x.to(d)),
+            torch.ones_like(x.to(d)),
+            torch.full_like(x.to(d), 1),
+            x.to(d).new_full((2,), 1),
+            x.to(d).new_zeros(3),
+            x.to(d).new_tensor([1, 0]),
+        )
+    )
     both(lambda d: torch.zeros(4, 3, dtype=dtype, device=d).fill_diagonal_(1))
     both(lambda d: torch.zeros(7, 3, dtype=dtype, device=d).fill_diagonal_(1, wrap=True))
     both(lambda d: torch.scalar_tensor(1, dtype=dtype, device=d))
@@ -67,7 +99,13 @@ def test_constant_factories(dtype):
 
 def test_range():
     with pytest.warns(UserWarning):
-        both(lambda d: (torch.range(0, 4, device=d), torch.range(1, 2, 0.25, device=d), torch.range(4, 0, -2, dtype=torch.int64, device=d)))
+        both(
+            lambda d: (
+                torch.range(0, 4, device=d),
+                torch.range(1, 2, 0.25, device=d),
+                torch.range(4, 0, -2, dtype=torch.int64, device=d),
+            )
+        )
 
 
 def test_factory_errors():
@@ -118,5 +156,8 @@ def test_repr(tensor):
     native = repr(tensor)
     ours = repr(tensor.detach().to(DEVICE).requires_grad_(tensor.requires_grad))
     assert "device='minitorch:0'" in ours
-    strip = lambda text: "".join(text.replace("device='minitorch:0'", "").split()).replace(",,", ",").replace(",)", ")")
+
+    def strip(text):
+        return "".join(text.replace("device='minitorch:0'", "").split()).replace(",,", ",").replace(",)", ")")
+
     assert strip(ours) == strip(native)

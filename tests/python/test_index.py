@@ -31,22 +31,22 @@ def layouts(x):
     yield wide[..., 3::2]
 
 
-I = torch.tensor([2, 0, -1, 2, 1])
+ROWS = torch.tensor([2, 0, -1, 2, 1])
 J = torch.tensor([3, -4, 0, 1, 2])
 KEYS = {
-    "row": lambda: (I,),
+    "row": lambda: (ROWS,),
     "column": lambda: (slice(None), J),
     "last": lambda: (Ellipsis, torch.tensor([1, 0])),
-    "pair": lambda: (I, J),
-    "pair_apart": lambda: (I, slice(None), torch.tensor([0, 1, 1, 0, 1])),
-    "triple": lambda: (I, J, torch.tensor([0, 1, 1, 0, 1])),
-    "broadcast": lambda: (I[:, None], J[None, :3]),
-    "int32": lambda: (I.int(), J.int()),
+    "pair": lambda: (ROWS, J),
+    "pair_apart": lambda: (ROWS, slice(None), torch.tensor([0, 1, 1, 0, 1])),
+    "triple": lambda: (ROWS, J, torch.tensor([0, 1, 1, 0, 1])),
+    "broadcast": lambda: (ROWS[:, None], J[None, :3]),
+    "int32": lambda: (ROWS.int(), J.int()),
     "matrix": lambda: (torch.tensor([[0, 1], [2, 0]]),),
-    "none": lambda: (None, I, None),
+    "none": lambda: (None, ROWS, None),
     "empty": lambda: (torch.empty(0, dtype=torch.long),),
     "zero_dim": lambda: (torch.tensor(1),),
-    "slices": lambda: (slice(1, 3), I % 2, slice(None, None, 2)),
+    "slices": lambda: (slice(1, 3), ROWS % 2, slice(None, None, 2)),
     "mask_rows": lambda: (torch.tensor([True, False, True]),),
     "mask_2d": lambda: (torch.rand(3, 4) > 0.4,),
     "mask_and_index": lambda: (torch.tensor([True, False, True]), torch.tensor([1, 3])),
@@ -70,18 +70,32 @@ def test_index(name):
 @pytest.mark.parametrize("dtype", ALL)
 def test_index_dtypes(dtype):
     x = values(3, 4, 2, dtype=dtype)
-    check(lambda x: (x[on(x, (I,))], x[on(x, (I, J))], x[on(x, (slice(None), J))]), x)
+    check(lambda x: (x[on(x, (ROWS,))], x[on(x, (ROWS, J))], x[on(x, (slice(None), J))]), x)
 
 
 def test_index_keeps_cpu_index_semantics():
-    check(lambda x: x[I], values(3, 4))  # an index on the CPU is moved
-    check(lambda x: torch.ops.aten._unsafe_index(x, [I.to(x.device), None]), values(3, 4))
+    check(lambda x: x[ROWS], values(3, 4))  # an index on the CPU is moved
+    check(lambda x: torch.ops.aten._unsafe_index(x, [ROWS.to(x.device), None]), values(3, 4))
 
 
 def test_index_out():
-    check(lambda x, out: torch.ops.aten.index(x, [I.to(x.device)], ) if out is None else
-          torch.ops.aten.index.Tensor_out(x, [I.to(x.device)], out=out), values(3, 4), torch.empty(5, 4))
-    check(lambda x, out: torch.ops.aten.index.Tensor_out(x, [I.to(x.device)], out=out), values(3, 4), torch.empty(4, 5).t())
+    check(
+        lambda x, out: (
+            torch.ops.aten.index(
+                x,
+                [ROWS.to(x.device)],
+            )
+            if out is None
+            else torch.ops.aten.index.Tensor_out(x, [ROWS.to(x.device)], out=out)
+        ),
+        values(3, 4),
+        torch.empty(5, 4),
+    )
+    check(
+        lambda x, out: torch.ops.aten.index.Tensor_out(x, [ROWS.to(x.device)], out=out),
+        values(3, 4),
+        torch.empty(4, 5).t(),
+    )
 
 
 def test_index_expanded_and_large():
@@ -91,27 +105,39 @@ def test_index_expanded_and_large():
 
 
 @pytest.mark.parametrize("accumulate", [False, True])
-@pytest.mark.parametrize("name", [k for k in KEYS if k not in ("none", "slices", "pair_apart", "last", "column", "mask_scalar")])
+@pytest.mark.parametrize(
+    "name", [k for k in KEYS if k not in ("none", "slices", "pair_apart", "last", "column", "mask_scalar")]
+)
 def test_index_put(name, accumulate):
     key = KEYS[name]()
     x = values(3, 4, 2)
     shape = x[key].shape
     unique = name in ("zero_dim", "empty") or name.startswith("mask")
     value = values(*shape) if accumulate or unique else torch.tensor(3.5)
-    for x in layouts(x):
-        check(lambda x, v: x.index_put_(on(x, key), v, accumulate=accumulate), x, value)
-        check(lambda x, v: x.index_put(on(x, key), v, accumulate=accumulate), x.detach().requires_grad_(), value.requires_grad_(), exact=False)
+    for view in layouts(x):
+        check(lambda x, v: x.index_put_(on(x, key), v, accumulate=accumulate), view, value)
+        check(
+            lambda x, v: x.index_put(on(x, key), v, accumulate=accumulate),
+            view.detach().requires_grad_(),
+            value.requires_grad_(),
+            exact=False,
+        )
         value = value.detach()
 
 
 @pytest.mark.parametrize("dtype", ALL)
 def test_index_put_accumulate_dtypes(dtype):
-    check(lambda x, v: x.index_put_((I.to(x.device),), v, accumulate=True), values(3, 4, dtype=dtype), values(5, 4, dtype=dtype), wide=True)
+    check(
+        lambda x, v: x.index_put_((ROWS.to(x.device),), v, accumulate=True),
+        values(3, 4, dtype=dtype),
+        values(5, 4, dtype=dtype),
+        wide=True,
+    )
 
 
 def test_assignment_through_subscript():
     def assign(x, v):
-        x[I.to(x.device)[:1], :, 1] = v
+        x[ROWS.to(x.device)[:1], :, 1] = v
         x[x > 1] = 0
         x[0, ..., 1] = 7
         x[:, J.to(x.device)[:2]] = -1
@@ -126,7 +152,12 @@ def test_index_put_accumulate_is_deterministic():
     for shape in [(), (3,), (200,)]:
         # In double, where native does not use atomics either.
         source = values(60000 if not shape or shape[0] < 10 else 6000, *shape, dtype=torch.float64)
-        check(lambda x, v: x.index_put_((index[: len(v)].to(x.device),), v, accumulate=True), torch.zeros(50, *shape, dtype=torch.float64), source, exact=False)
+        check(
+            lambda x, v: x.index_put_((index[: len(v)].to(x.device),), v, accumulate=True),
+            torch.zeros(50, *shape, dtype=torch.float64),
+            source,
+            exact=False,
+        )
 
 
 def test_last_write_wins():
@@ -203,8 +234,13 @@ def test_other_index_errors():
 
 def test_devices_must_agree():
     x, i = values(3, 4).to("minitorch"), torch.tensor([0, 1])
-    for call in (lambda: x.gather(0, i[:, None]), lambda: x.index_select(0, i), lambda: x.scatter_(0, i[:, None], 1.0),
-                 lambda: x.index_add_(0, i, x[:2]), lambda: torch.masked_select(x, torch.ones(3, 4, dtype=torch.bool))):
+    for call in (
+        lambda: x.gather(0, i[:, None]),
+        lambda: x.index_select(0, i),
+        lambda: x.scatter_(0, i[:, None], 1.0),
+        lambda: x.index_add_(0, i, x[:2]),
+        lambda: torch.masked_select(x, torch.ones(3, 4, dtype=torch.bool)),
+    ):
         with pytest.raises(RuntimeError, match="same device"):
             call()
 
@@ -216,7 +252,9 @@ ALONG_DIM = {
     "scatter_add": lambda x, i, s, d: x.scatter_add(d, i, s),
     "take_along_dim": lambda x, i, s, d: torch.take_along_dim(x, i, d),
     **{
-        f"scatter_reduce_{op}_{include}": lambda x, i, s, d, op=op, include=include: x.scatter_reduce(d, i, s, op, include_self=include)
+        f"scatter_reduce_{op}_{include}": lambda x, i, s, d, op=op, include=include: x.scatter_reduce(
+            d, i, s, op, include_self=include
+        )
         for op in ("sum", "prod", "mean", "amax", "amin")
         for include in (True, False)
     },
@@ -239,23 +277,51 @@ def test_along_dim(name):
         for x in layouts(values(5, 6, 4)):
             for i in layouts(index):
                 exact = not any(op in name for op in ("prod", "mean"))
-                check(lambda x, i, s: fn(x, i, s, dim), x.detach().requires_grad_(), i, source.detach().requires_grad_(), exact=exact)
+                check(
+                    lambda x, i, s: fn(x, i, s, dim),
+                    x.detach().requires_grad_(),
+                    i,
+                    source.detach().requires_grad_(),
+                    exact=exact,
+                )
 
 
-@pytest.mark.parametrize("name", ["scatter_add", "scatter_reduce_amax_True", "scatter_reduce_prod_False", "scatter_reduce_mean_True"])
+@pytest.mark.parametrize(
+    "name", ["scatter_add", "scatter_reduce_amax_True", "scatter_reduce_prod_False", "scatter_reduce_mean_True"]
+)
 def test_along_dim_with_duplicates(name):
     index = torch.randint(0, 5, (40, 6))
     check(lambda x, i, s: ALONG_DIM[name](x, i, s, 0), values(5, 6), index, values(40, 6), exact=False)
-    check(lambda x, i, s: ALONG_DIM[name](x, i, s, 0), values(5, 6), index[:, :1].expand(40, 6), values(40, 6), exact=False)
-    check(lambda x, i, s: ALONG_DIM[name](x, i, s, 0), values(5), torch.randint(0, 5, (50000,)), values(50000).div(100).add(1), rtol=2e-4, atol=1e-4)
+    check(
+        lambda x, i, s: ALONG_DIM[name](x, i, s, 0),
+        values(5, 6),
+        index[:, :1].expand(40, 6),
+        values(40, 6),
+        exact=False,
+    )
+    check(
+        lambda x, i, s: ALONG_DIM[name](x, i, s, 0),
+        values(5),
+        torch.randint(0, 5, (50000,)),
+        values(50000).div(100).add(1),
+        rtol=2e-4,
+        atol=1e-4,
+    )
 
 
 @pytest.mark.parametrize("dtype", ALL)
 def test_along_dim_dtypes(dtype):
     i = torch.randint(0, 4, (3, 5))
     x, s = values(3, 4, dtype=dtype), values(3, 5, dtype=dtype)
-    check(lambda x, i, s: (x.gather(1, i), x.gather(1, i.int()), x.scatter_add(1, i, s), x.scatter(1, i[:, :1], s)), x, i, s)
-    check(lambda x, i, s: (x.scatter(1, i, s, reduce="add"), x.scatter(1, i, s, reduce="multiply")), x, i, s, exact=False)
+    check(
+        lambda x, i, s: (x.gather(1, i), x.gather(1, i.int()), x.scatter_add(1, i, s), x.scatter(1, i[:, :1], s)),
+        x,
+        i,
+        s,
+    )
+    check(
+        lambda x, i, s: (x.scatter(1, i, s, reduce="add"), x.scatter(1, i, s, reduce="multiply")), x, i, s, exact=False
+    )
     check(lambda x, i: (x.scatter(1, i, 3, reduce="add"), x.scatter(1, i, 1)), x, i)
     if not dtype.is_complex:
         check(lambda x, i, s: [x.scatter_reduce(1, i, s, op) for op in ("amax", "amin", "sum")], x, i, s)
@@ -265,18 +331,51 @@ def test_integers_stay_integers():
     big = 2**62 + 1
     x = torch.tensor([big, big + 2])
     i = torch.tensor([0, 1, 1])
-    check(lambda x, i: (x.gather(0, i), x.scatter_add(0, i, x[i] * 0 + 1), x.index_add(0, i, x[i] * 0 + 3, alpha=2), x.scatter_reduce(0, i, x[i], "prod")), x, i)
-    check(lambda x, i: (x.index_fill(0, i[:1], big + 4), x.scatter(0, i[:1], big + 6), x.masked_fill(x > big, big + 8)), x, i)
+    check(
+        lambda x, i: (
+            x.gather(0, i),
+            x.scatter_add(0, i, x[i] * 0 + 1),
+            x.index_add(0, i, x[i] * 0 + 3, alpha=2),
+            x.scatter_reduce(0, i, x[i], "prod"),
+        ),
+        x,
+        i,
+    )
+    check(
+        lambda x, i: (x.index_fill(0, i[:1], big + 4), x.scatter(0, i[:1], big + 6), x.masked_fill(x > big, big + 8)),
+        x,
+        i,
+    )
 
 
 def test_zero_dim_and_empty():
     zero, i0 = torch.tensor(3.0), torch.tensor(0)
-    check(lambda x, i: (x.gather(0, i), x.scatter(0, i, 5.0), x.index_select(0, i), x.index_fill(0, i, 1.0), x.take(i)), zero, i0)
-    check(lambda x, i: (x.index_add(0, i, x), x.index_copy(0, i, x), x.scatter_add(0, i, x), x[i > 5], x[i == 0]), zero, i0)
+    check(
+        lambda x, i: (x.gather(0, i), x.scatter(0, i, 5.0), x.index_select(0, i), x.index_fill(0, i, 1.0), x.take(i)),
+        zero,
+        i0,
+    )
+    check(
+        lambda x, i: (x.index_add(0, i, x), x.index_copy(0, i, x), x.scatter_add(0, i, x), x[i > 5], x[i == 0]),
+        zero,
+        i0,
+    )
     check(lambda x, i: x.gather(0, i), zero, torch.tensor([0, 0]))
     none = torch.empty(0, dtype=torch.long)
-    check(lambda x, i: (x.index_select(1, i), x[:, i], x.gather(1, i.reshape(3, 0)), x.scatter(1, i.reshape(3, 0), 1.0), x.take(i)), values(3, 4), none)
-    check(lambda x, i: (x.index_add(0, i, x[:0]), x.index_copy(0, i, x[:0]), x.index_fill(0, i, 1.0)), values(3, 4), none)
+    check(
+        lambda x, i: (
+            x.index_select(1, i),
+            x[:, i],
+            x.gather(1, i.reshape(3, 0)),
+            x.scatter(1, i.reshape(3, 0), 1.0),
+            x.take(i),
+        ),
+        values(3, 4),
+        none,
+    )
+    check(
+        lambda x, i: (x.index_add(0, i, x[:0]), x.index_copy(0, i, x[:0]), x.index_fill(0, i, 1.0)), values(3, 4), none
+    )
     check(lambda x: (x[x > 0], x.nonzero(), x.flip(0), x.roll(1), x.masked_fill(x > 0, 1)), torch.empty(0, 4))
 
 
@@ -290,7 +389,9 @@ def test_vector_index(dim):
         u = x.detach().index_select(dim, unique).add(1).requires_grad_()
         check(lambda x, i, s: (x.index_add(dim, i, s), x.index_add(dim, i.int(), s, alpha=-2.5)), x, i, s, exact=False)
         check(lambda x, i, s: x.index_copy(dim, i, s), x, unique, u)
-        check(lambda x, i: (x.index_fill(dim, i, 2.0), x.index_fill(dim, i - 4, torch.tensor(7.0, device=x.device))), x, i)
+        check(
+            lambda x, i: (x.index_fill(dim, i, 2.0), x.index_fill(dim, i - 4, torch.tensor(7.0, device=x.device))), x, i
+        )
         for op in ("prod", "mean", "amax", "amin"):
             for include in (True, False):
                 check(lambda x, i, s: x.index_reduce(dim, i, s, op, include_self=include), x, i, s, exact=False)
@@ -300,8 +401,24 @@ def test_vector_index(dim):
 def test_vector_index_dtypes(dtype):
     i = torch.tensor([1, 0, 1, 3])
     x, s = values(4, 3, dtype=dtype), values(4, 3, dtype=dtype)
-    check(lambda x, i, s: (x.index_select(0, i), x.index_add(0, i, s), x.index_fill(0, i, 1), x.index_copy(0, i[1:], s[1:])), x, i, s)
-    check(lambda x, i, s: (x.index_add(0, i, s, alpha=1 if dtype == torch.bool else 2), x.take(i), x.put(i[1:], s[0])), x, i, s, wide=True)
+    check(
+        lambda x, i, s: (
+            x.index_select(0, i),
+            x.index_add(0, i, s),
+            x.index_fill(0, i, 1),
+            x.index_copy(0, i[1:], s[1:]),
+        ),
+        x,
+        i,
+        s,
+    )
+    check(
+        lambda x, i, s: (x.index_add(0, i, s, alpha=1 if dtype == torch.bool else 2), x.take(i), x.put(i[1:], s[0])),
+        x,
+        i,
+        s,
+        wide=True,
+    )
     check(lambda x, i, s: (x[:, 0].index_add(0, i, s[:, 0]), x[:, 0].index_select(0, i)), x, i, s, wide=True)
     if dtype in FLOATS + INTS:
         for op in ("prod", "mean", "amax", "amin"):
@@ -324,17 +441,41 @@ def test_take_and_put(accumulate):
     for x in layouts(values(4, 3)):
         check(lambda x, i: x.take(i), x.requires_grad_(), i)
         check(lambda x, i, s: x.put_(i, s, accumulate), x.detach(), i, values(2, 2))
-    check(lambda x, i, s: x.put(i, s, True), values(4, 3).requires_grad_(), torch.tensor([1, 1, 2]), values(3).requires_grad_())
+    check(
+        lambda x, i, s: x.put(i, s, True),
+        values(4, 3).requires_grad_(),
+        torch.tensor([1, 1, 2]),
+        values(3).requires_grad_(),
+    )
 
 
 @pytest.mark.parametrize("dtype", ALL)
 def test_masks(dtype):
     for x in layouts(values(6, 5, dtype=dtype)):
         mask = torch.rand(6, 5) > 0.5
-        check(lambda x, m: (x[m], x.masked_select(m), x.masked_fill(m, 1), x.masked_fill(m[:1], 0), x.masked_select(m[0])), x, mask)
+        check(
+            lambda x, m: (
+                x[m],
+                x.masked_select(m),
+                x.masked_fill(m, 1),
+                x.masked_fill(m[:1], 0),
+                x.masked_select(m[0]),
+            ),
+            x,
+            mask,
+        )
         check(lambda x, m, s: (x.masked_scatter(m, s), x[0].masked_scatter(m, s)), x, mask, values(40, dtype=dtype))
         check(lambda x, m: x.masked_fill_(m, torch.tensor(1, device=x.device)), x, mask.t().contiguous().t())
-        check(lambda x: (x.nonzero(), torch.argwhere(x), torch.where(x), torch.nonzero_static(x, size=4), torch.nonzero_static(x, size=40, fill_value=-7)), x)
+        check(
+            lambda x: (
+                x.nonzero(),
+                torch.argwhere(x),
+                torch.where(x),
+                torch.nonzero_static(x, size=4),
+                torch.nonzero_static(x, size=40, fill_value=-7),
+            ),
+            x,
+        )
 
 
 def test_mask_gradients():
@@ -349,7 +490,17 @@ def test_mask_gradients():
 def test_masks_large():
     x = values(300, 40, 11)
     mask = torch.rand(300, 40, 11) > 0.9
-    check(lambda x, m: (x[m], m.nonzero(), x.masked_fill(m, -1), m.t().nonzero() if m.dim() == 2 else m.transpose(0, 2).nonzero(), x.transpose(0, 2)[m.transpose(0, 2)]), x, mask)
+    check(
+        lambda x, m: (
+            x[m],
+            m.nonzero(),
+            x.masked_fill(m, -1),
+            m.t().nonzero() if m.dim() == 2 else m.transpose(0, 2).nonzero(),
+            x.transpose(0, 2)[m.transpose(0, 2)],
+        ),
+        x,
+        mask,
+    )
     check(lambda x, m: (torch.nonzero_static(m, size=1000), x.masked_scatter(m, x)), x, mask)
     check(lambda m: (m.nonzero(), m.all(), m.sum()) if False else m.nonzero(), torch.ones(70000, dtype=torch.bool))
 
@@ -377,7 +528,11 @@ def test_mask_out_and_errors():
 def test_masked_fill_keeps_the_rest():
     x = torch.tensor([float("nan"), -0.0, float("inf"), 1.0])
     check(lambda x, m: x.masked_fill(m, float("-inf")), x, torch.tensor([False, False, False, True]))
-    y = torch.tensor([float("nan"), -0.0]).to("minitorch").masked_fill(torch.tensor([False, False]).to("minitorch"), 0.0)
+    y = (
+        torch.tensor([float("nan"), -0.0])
+        .to("minitorch")
+        .masked_fill(torch.tensor([False, False]).to("minitorch"), 0.0)
+    )
     assert torch.signbit(y.cpu())[1]
 
 
@@ -399,6 +554,8 @@ def test_unfold(dtype):
 def test_flip_roll_rotate(dtype):
     for x in layouts(values(4, 3, 5, dtype=dtype)):
         check(lambda x: (x.flip(0), x.flip(1, 2), x.flip(-1, 0, 1), x.fliplr(), x.flipud(), x.flip(())), x)
-        check(lambda x: (x.roll(1), x.roll(-7, 2), x.roll((1, 2), (0, 2)), x.rot90(), x.rot90(-1, (1, 2)), x.rot90(2)), x)
+        check(
+            lambda x: (x.roll(1), x.roll(-7, 2), x.roll((1, 2), (0, 2)), x.rot90(), x.rot90(-1, (1, 2)), x.rot90(2)), x
+        )
     check(lambda x: (x.flip(0), x.roll(1, 0)), values(4, 3).requires_grad_())
     check(lambda x: x.flip(0), values(1, 3).expand(4, 3))

@@ -26,7 +26,7 @@ def layouts(t):
     big = torch.zeros([s + 3 for s in t.shape], dtype=t.dtype)
     view = big[tuple(slice(1, s + 1) for s in t.shape)]
     yield view.copy_(t)
-    wide = torch.zeros(list(t.shape[:-1]) + [2 * t.shape[-1]], dtype=t.dtype)[..., ::2]
+    wide = torch.zeros([*list(t.shape[:-1]), 2 * t.shape[-1]], dtype=t.dtype)[..., ::2]
     yield wide.copy_(t)
 
 
@@ -58,15 +58,32 @@ def test_mm_layouts(dtype):
         check(torch.mm(to_device(x), to_device(y)), expected)
 
 
-@pytest.mark.parametrize("m,k,n", [(1, 1, 1), (1, 50, 1), (1, 64, 300), (300, 64, 1), (5, 300, 7), (3, 2, 130),
-                                   (0, 4, 5), (4, 0, 5), (4, 5, 0), (64, 513, 64), (129, 257, 65), (2, 1000, 3)])
+@pytest.mark.parametrize(
+    "m,k,n",
+    [
+        (1, 1, 1),
+        (1, 50, 1),
+        (1, 64, 300),
+        (300, 64, 1),
+        (5, 300, 7),
+        (3, 2, 130),
+        (0, 4, 5),
+        (4, 0, 5),
+        (4, 5, 0),
+        (64, 513, 64),
+        (129, 257, 65),
+        (2, 1000, 3),
+    ],
+)
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.complex64, torch.int64])
 def test_sizes(m, k, n, dtype):
     a, b, c = make((m, k), dtype), make((k, n), dtype, 1), make((m, n), dtype, 2)
     check(torch.mm(a.to(DEVICE), b.to(DEVICE)), torch.mm(a, b), depth=max(k, 1))
     check(torch.mm(a.to(DEVICE), b.t().contiguous().to(DEVICE).t()), torch.mm(a, b), depth=max(k, 1))
     args = dict(alpha=3, beta=2)
-    check(torch.addmm(c.to(DEVICE), a.to(DEVICE), b.to(DEVICE), **args), torch.addmm(c, a, b, **args), depth=9 * max(k, 1))
+    check(
+        torch.addmm(c.to(DEVICE), a.to(DEVICE), b.to(DEVICE), **args), torch.addmm(c, a, b, **args), depth=9 * max(k, 1)
+    )
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16, torch.complex128, torch.int32])
@@ -169,8 +186,13 @@ def test_out_is_an_input():
 def test_inplace():
     a, b, c = make((6, 8)), make((8, 5), seed=1), make((6, 5), seed=2)
     ba, bb, bc = make((3, 6, 8)), make((3, 8, 5), seed=1), make((3, 6, 5), seed=2)
-    for method, self, args in [("addmm_", c, (a, b)), ("addbmm_", c, (ba, bb)), ("baddbmm_", bc, (ba, bb)),
-                               ("addmv_", c[:, 0], (a, b[:, 0])), ("addr_", c, (a[:, 0], b[0]))]:
+    for method, self, args in [
+        ("addmm_", c, (a, b)),
+        ("addbmm_", c, (ba, bb)),
+        ("baddbmm_", bc, (ba, bb)),
+        ("addmv_", c[:, 0], (a, b[:, 0])),
+        ("addr_", c, (a[:, 0], b[0])),
+    ]:
         for host in layouts(self.clone()):
             d = to_device(host)
             getattr(d, method)(*(t.to(DEVICE) for t in args), alpha=2, beta=0.5)
@@ -181,8 +203,11 @@ def test_inplace():
 def test_beta_zero_ignores_nan():
     nan = torch.full((4, 4), float("nan"))
     a = make((4, 4))
-    for op, self, args in [(torch.addmm, nan, (a, a)), (torch.baddbmm, nan[None], (a[None], a[None])),
-                           (torch.addmv, nan[0], (a, a[0]))]:
+    for op, self, args in [
+        (torch.addmm, nan, (a, a)),
+        (torch.baddbmm, nan[None], (a[None], a[None])),
+        (torch.addmv, nan[0], (a, a[0])),
+    ]:
         actual = op(self.to(DEVICE), *(t.to(DEVICE) for t in args), beta=0)
         torch.testing.assert_close(actual.cpu(), op(self, *args, beta=0), rtol=1e-5, atol=1e-5)
     a[0, 0] = float("inf")
@@ -221,7 +246,9 @@ def test_gradients(op):
     expected = op(*host)
     grad = make(tuple(expected.shape), seed=9)
     actual = op(*device)
-    for x, y in zip(torch.autograd.grad(actual, device, grad.to(DEVICE)), torch.autograd.grad(expected, host, grad)):
+    for x, y in zip(
+        torch.autograd.grad(actual, device, grad.to(DEVICE)), torch.autograd.grad(expected, host, grad), strict=False
+    ):
         torch.testing.assert_close(x.cpu(), y, rtol=1e-5, atol=1e-5)
 
 

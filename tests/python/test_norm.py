@@ -71,7 +71,9 @@ def same_error(fn, *tensors):
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
-@pytest.mark.parametrize("shape, dims", [((4, 7), 1), ((3, 5, 33), 1), ((2, 3, 4, 5), 2), ((6, 1025), 1), ((2, 3), 2), ((5, 1), 1)])
+@pytest.mark.parametrize(
+    "shape, dims", [((4, 7), 1), ((3, 5, 33), 1), ((2, 3, 4, 5), 2), ((6, 1025), 1), ((2, 3), 2), ((5, 1), 1)]
+)
 @pytest.mark.parametrize("affine", ["none", "weight", "both"])
 def test_layer_norm(dtype, shape, dims, affine):
     torch.manual_seed(0)
@@ -100,7 +102,11 @@ def test_layer_norm_mixed(dtype):
 
 def test_layer_norm_empty():
     for shape in ((0, 5), (0, 3, 5)):
-        both(lambda x, w, b: F.layer_norm(x, (5,), w, b), [torch.randn(shape), torch.ones(5), torch.ones(5)], torch.float32)
+        both(
+            lambda x, w, b: F.layer_norm(x, (5,), w, b),
+            [torch.randn(shape), torch.ones(5), torch.ones(5)],
+            torch.float32,
+        )
 
 
 def test_layer_norm_special_values():
@@ -184,7 +190,7 @@ def test_batch_norm(dtype, shape, training, affine):
 
     # A channel of two elements has xhat = +-1, so its input gradient is a difference of equal numbers.
     both(run, [x, w, b], dtype, atol=TOLERANCE[dtype]["atol"] * 8)
-    for a, e in zip(seen[1], seen[0]):
+    for a, e in zip(seen[1], seen[0], strict=False):
         close(a, e, dtype)
         assert training or torch.equal(a.cpu(), (mean, var)[e is seen[0][1]])
 
@@ -197,7 +203,9 @@ def test_batch_norm_layouts(layout, training, dtype):
     w, b = torch.randn(5), torch.randn(5)
     both(
         lambda x, w, b: F.batch_norm(x, mean.to(x.device), var.to(x.device), w, b, training),
-        [x, w, b], dtype, atol=TOLERANCE[dtype]["atol"] * 4,
+        [x, w, b],
+        dtype,
+        atol=TOLERANCE[dtype]["atol"] * 4,
     )
 
 
@@ -233,7 +241,9 @@ def variants(x, w, b, m, v):
     yield aten._batch_norm_with_update_functional(x, w, b, m, v, 0.1, 1e-5)[:3]
     yield aten.batch_norm_update_stats(x, m, v, 0.2)
     empty = [torch.empty(0, device=x.device) for _ in range(3)]
-    yield aten.native_batch_norm.out(x, w, b, m, v, True, 0.1, 1e-5, out=empty[0], save_mean=empty[1], save_invstd=empty[2])
+    yield aten.native_batch_norm.out(
+        x, w, b, m, v, True, 0.1, 1e-5, out=empty[0], save_mean=empty[1], save_invstd=empty[2]
+    )
     yield (m, v)
 
 
@@ -243,7 +253,7 @@ def test_batch_norm_variants():
     count = 0
     for expected, actual in zip(variants(*(t.clone() for t in tensors)), ours, strict=True):
         assert len(expected) == len(actual)
-        for e, a in zip(expected, actual):
+        for e, a in zip(expected, actual, strict=False):
             assert a.dtype == e.dtype and a.stride() == e.stride()
             close(a, e, torch.float32)
         count += 1
@@ -256,9 +266,11 @@ def test_batch_norm_backward_masks():
         results = []
         for device in ("cpu", DEVICE):
             X, D, W = x.to(device), dy.to(device), w.to(device)
-            y, mean, invstd = torch.native_batch_norm(X, W, None, None, None, True, 0.1, 1e-5)
-            results.append(torch.ops.aten.native_batch_norm_backward(D, X, W, None, None, mean, invstd, True, 1e-5, list(mask)))
-        for e, a in zip(*results):
+            _y, mean, invstd = torch.native_batch_norm(X, W, None, None, None, True, 0.1, 1e-5)
+            results.append(
+                torch.ops.aten.native_batch_norm_backward(D, X, W, None, None, mean, invstd, True, 1e-5, list(mask))
+            )
+        for e, a in zip(*results, strict=False):
             assert (e is None) == (a is None)
             if e is not None:
                 close(a, e, torch.float32)
@@ -299,18 +311,25 @@ def test_synchronised_batch_norm(dtype, layout):
     means, invstds = (torch.stack([s[k] for s in stats]) for k in (0, 1))
     counts = torch.tensor([x.numel() / 3 for x in xs], dtype=stat, device=DEVICE)
     mean_buffer, var_buffer = torch.zeros(3, dtype=stat, device=DEVICE), torch.ones(3, dtype=stat, device=DEVICE)
-    mean, invstd = torch.batch_norm_gather_stats_with_counts(xs[0], means, invstds, mean_buffer, var_buffer, 0.3, 1e-5, counts)
+    mean, invstd = torch.batch_norm_gather_stats_with_counts(
+        xs[0], means, invstds, mean_buffer, var_buffer, 0.3, 1e-5, counts
+    )
     ys = [torch.batch_norm_elemt(x, w, b, mean, invstd, 1e-5) for x in xs]
     close(torch.cat([y.cpu() for y in ys]), expected.detach().to(dtype), dtype)
     close(mean_buffer, running[0], torch.float32)
     close(var_buffer, running[1], torch.float32)
 
-    sums = [torch.batch_norm_backward_reduce(d, x, mean, invstd, w, True, True, True) for d, x in zip(dys, xs)]
+    sums = [
+        torch.batch_norm_backward_reduce(d, x, mean, invstd, w, True, True, True) for d, x in zip(dys, xs, strict=False)
+    ]
     sum_dy, sum_dy_xmu, dw, db = (sum(s[k] for s in sums) for k in range(4))
     loose = dict(rtol=1e-4, atol=1e-4)
     close(dw, grads[1], torch.float32, **loose)
     close(db, grads[2], torch.float32, **loose)
-    dxs = [torch.batch_norm_backward_elemt(d, x, mean, invstd, w, sum_dy, sum_dy_xmu, counts.int()) for d, x in zip(dys, xs)]
+    dxs = [
+        torch.batch_norm_backward_elemt(d, x, mean, invstd, w, sum_dy, sum_dy_xmu, counts.int())
+        for d, x in zip(dys, xs, strict=False)
+    ]
     close(torch.cat([d.cpu() for d in dxs]), grads[0].to(dtype), dtype, atol=TOLERANCE[dtype]["atol"] * 4)
 
 
@@ -318,7 +337,9 @@ def test_synchronised_batch_norm(dtype, layout):
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
-@pytest.mark.parametrize("shape, groups", [((4, 6), 3), ((3, 8, 9), 4), ((2, 6, 5, 7), 2), ((2, 4, 3, 4, 2), 1), ((2, 5, 6), 5)])
+@pytest.mark.parametrize(
+    "shape, groups", [((4, 6), 3), ((3, 8, 9), 4), ((2, 6, 5, 7), 2), ((2, 4, 3, 4, 2), 1), ((2, 5, 6), 5)]
+)
 @pytest.mark.parametrize("affine", [True, False])
 def test_group_norm(dtype, shape, groups, affine):
     x = (torch.randn(shape, dtype=torch.float64) + 0.5).to(dtype)
@@ -332,7 +353,12 @@ def test_group_norm(dtype, shape, groups, affine):
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 def test_group_norm_layouts(layout, dtype):
     x = arrange(torch.randn(4, 6, 5, 7).to(dtype), layout)
-    both(lambda x, w, b: F.group_norm(x, 3, w, b), [x, torch.randn(6), torch.randn(6)], dtype, atol=TOLERANCE[dtype]["atol"] * 4)
+    both(
+        lambda x, w, b: F.group_norm(x, 3, w, b),
+        [x, torch.randn(6), torch.randn(6)],
+        dtype,
+        atol=TOLERANCE[dtype]["atol"] * 4,
+    )
 
 
 def test_group_norm_errors():
@@ -356,7 +382,7 @@ def test_instance_norm(use_stats):
         return F.instance_norm(x, m, v, w, b, use_input_stats=use_stats)
 
     both(run, [torch.randn(4, 3, 5, 6), torch.randn(3), torch.randn(3)], torch.float32, atol=1e-4)
-    for e, a in zip(*seen):
+    for e, a in zip(*seen, strict=False):
         close(a, e, torch.float32)
 
 
@@ -379,17 +405,23 @@ def test_second_order(name):
         "layer": lambda x, w, b: F.layer_norm(x, (5,), w, b),
         "rms": lambda x, w, b: F.rms_norm(x, (5,), w) + b,
         "batch": lambda x, w, b: F.batch_norm(x, None, None, w, b, True),
-        "batch_eval": lambda x, w, b: F.batch_norm(x, torch.zeros(5).double().to(x.device), torch.ones(5).double().to(x.device), w, b),
+        "batch_eval": lambda x, w, b: F.batch_norm(
+            x, torch.zeros(5).double().to(x.device), torch.ones(5).double().to(x.device), w, b
+        ),
         "group": lambda x, w, b: F.group_norm(x, 1, w, b),
     }
     fn = functions[name]
-    x, w, b = torch.randn(4, 5, dtype=torch.float64), torch.rand(5, dtype=torch.float64) + 0.5, torch.randn(5, dtype=torch.float64)
+    x, w, b = (
+        torch.randn(4, 5, dtype=torch.float64),
+        torch.rand(5, dtype=torch.float64) + 0.5,
+        torch.randn(5, dtype=torch.float64),
+    )
     results = []
     for device in ("cpu", DEVICE):
         args = [t.to(device).requires_grad_() for t in (x, w, b)]
         grads = torch.autograd.grad((fn(*args) ** 3).sum(), args, create_graph=True)
         results.append(torch.autograd.grad(sum((g**2).sum() for g in grads), args[:2]))
-    for e, a in zip(*results):
+    for e, a in zip(*results, strict=False):
         torch.testing.assert_close(a.cpu(), e, rtol=1e-8, atol=1e-8)
 
 

@@ -176,7 +176,7 @@ def test_foreach_slow_cases():
         torch.testing.assert_close(x.cpu(), y)
     integers = torch._foreach_mul([torch.arange(4).to("minitorch")], 3)
     assert torch.equal(integers[0].cpu(), torch.arange(4) * 3)
-    with pytest.raises(RuntimeError, match="same number of tensors|must match"):
+    with pytest.raises(RuntimeError, match=r"same number of tensors|must match"):
         torch._foreach_add(ours, ours[:1])
     torch._foreach_mul_([t[:, ::2] if t.dim() == 2 else t for t in ours], 2.0)
     torch.testing.assert_close(ours[0][:, ::2].cpu(), a[0][:, ::2] * 2)

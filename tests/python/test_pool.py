@@ -238,7 +238,10 @@ def test_max_unpool(dims, layout, dtype):
     _, indices = MAX[dims](x, 2, return_indices=True)
     y = arrange(torch.randn(indices.shape).to(dtype), layout)
     size = x.shape[2:]
-    unpool = {2: lambda y, i: aten.max_unpool2d(y, i, size), 3: lambda y, i: aten.max_unpool3d(y, i, size, (2,) * 3, (0,) * 3)}[dims]
+    unpool = {
+        2: lambda y, i: aten.max_unpool2d(y, i, size),
+        3: lambda y, i: aten.max_unpool3d(y, i, size, (2,) * 3, (0,) * 3),
+    }[dims]
     both(lambda y: unpool(y, indices.to(y.device)), y, dtype)
 
 
@@ -253,7 +256,11 @@ def test_out_variants(strided):
     x = distinct((2, 3, 8, 8))
 
     def target(shape, device, dtype=torch.float32):
-        return torch.empty(shape + (2,), dtype=dtype, device=device)[..., 0] if strided else torch.empty(0, dtype=dtype, device=device)
+        return (
+            torch.empty((*shape, 2), dtype=dtype, device=device)[..., 0]
+            if strided
+            else torch.empty(0, dtype=dtype, device=device)
+        )
 
     for device in ("cpu", DEVICE):
         d = x.to(device)
@@ -271,7 +278,7 @@ def test_out_variants(strided):
         aten.max_unpool2d.out(y, i, (8, 8), out=u)
         if device == "cpu":
             expected = [t.clone() for t in (y, i, a, p, g, m, u)]
-    for actual, e in zip((y, i, a, p, g, m, u), expected):
+    for actual, e in zip((y, i, a, p, g, m, u), expected, strict=False):
         same(actual, e, torch.float32, strides=not strided)
 
 
@@ -333,7 +340,10 @@ ERRORS = [
     (lambda x: aten.max_unpool3d(x, x.long() * 0 + 216, (6, 6, 6), (1, 1, 1), (0, 0, 0)), X3),
     (lambda x: aten.max_unpool3d(x, x.long() * 0, (6, 6), (1, 1, 1), (0, 0, 0)), X3),
     (lambda x: aten.max_unpool3d(x, x.long() * 0, (6, 6, 6), (1, 0, 1), (0, 0, 0)), X3),
-    (lambda x: aten.max_pool2d_with_indices.out(x, [2], out=x.new_empty(0).double(), indices=x.new_empty(0).long()), X2),
+    (
+        lambda x: aten.max_pool2d_with_indices.out(x, [2], out=x.new_empty(0).double(), indices=x.new_empty(0).long()),
+        X2,
+    ),
     (lambda x: aten.adaptive_avg_pool2d.out(x, (2, 2), out=x.new_empty(0).double()), X2),
 ]
 
@@ -380,7 +390,11 @@ def test_modules(make, shape):
 
 
 def test_second_order():
-    for fn in (lambda x: F.max_pool2d(x, 2), lambda x: F.avg_pool2d(x, 3, 1, 1), lambda x: F.adaptive_avg_pool2d(x, (3, 2))):
+    for fn in (
+        lambda x: F.max_pool2d(x, 2),
+        lambda x: F.avg_pool2d(x, 3, 1, 1),
+        lambda x: F.adaptive_avg_pool2d(x, (3, 2)),
+    ):
         results = []
         for device in ("cpu", DEVICE):
             x = distinct((2, 3, 6, 6)).div(64).to(device).requires_grad_()

@@ -1,7 +1,5 @@
 """Reductions against native CPU: values, dtypes, layouts, empty and 0-dim inputs, out=, errors."""
 
-# ruff: noqa: B023 (the lambdas run before the loop goes on)
-
 import math
 
 import pytest

@@ -36,9 +36,17 @@ def compare(native, ours, x, state=None, rtol=1e-4, atol=1e-5):
     for module, device in ((native, "cpu"), (ours, DEVICE)):
         torch.manual_seed(7)
         leaf = x.detach().clone().to(device).requires_grad_()
-        initial = None if state is None else tuple(s.to(device) for s in state) if isinstance(state, tuple) else state.to(device)
+        initial = (
+            None
+            if state is None
+            else tuple(s.to(device) for s in state)
+            if isinstance(state, tuple)
+            else state.to(device)
+        )
         results = flatten(module(leaf, initial))
-        sum((r * torch.linspace(-1, 1, r.numel(), device=device, dtype=r.dtype).view(r.shape)).sum() for r in results).backward()
+        sum(
+            (r * torch.linspace(-1, 1, r.numel(), device=device, dtype=r.dtype).view(r.shape)).sum() for r in results
+        ).backward()
         outs.append([r.detach().cpu() for r in results])
         grads.append([leaf.grad.cpu()] + [p.grad.cpu() for p in module.parameters()])
         module.zero_grad()

@@ -1,7 +1,5 @@
 """Scans against native CPU: values, indices, dtypes, layouts, in place, out=, gradients."""
 
-# ruff: noqa: B023 (the lambdas run before the loop goes on)
-
 import math
 
 import pytest

@@ -37,7 +37,11 @@ def test_cat(dtype):
 
 def test_cat_promotion():
     for first, second in itertools.combinations(ALL, 2):
-        check(lambda a, b: (torch.cat([a, b]), torch.cat([b, a], 1)), values(2, 3, dtype=first), values(2, 3, dtype=second))
+        check(
+            lambda a, b: (torch.cat([a, b]), torch.cat([b, a], 1)),
+            values(2, 3, dtype=first),
+            values(2, 3, dtype=second),
+        )
 
 
 def test_cat_layouts():
@@ -77,7 +81,11 @@ def test_cat_out_and_gradients():
     check(lambda a, o: torch.stack([a, a], 1, out=o), a, torch.empty(2, 2, 3))
     check(lambda a, b: torch.cat([a, b, a]), a.requires_grad_(), b.requires_grad_(), exact=False)
     check(lambda a, b: torch.stack([a, b[:2]], -1), a, b, exact=False)
-    check(lambda a: (torch.hstack([a, a]), torch.vstack([a, a]), torch.dstack([a, a]), torch.column_stack([a, a])), a, exact=False)
+    check(
+        lambda a: (torch.hstack([a, a]), torch.vstack([a, a]), torch.dstack([a, a]), torch.column_stack([a, a])),
+        a,
+        exact=False,
+    )
 
 
 def test_cat_errors():
@@ -94,7 +102,11 @@ def test_cat_errors():
         torch.cat([a.to("minitorch"), a])
 
 
-PADS = {1: [(1, 2), (0, 0), (3, 0), (-1, 2)], 2: [(1, 2, 2, 1), (0, 0, 1, 0), (-1, 1, 2, -1)], 3: [(1, 2, 2, 1, 1, 0), (2, -1, 0, 0, 1, 1)]}
+PADS = {
+    1: [(1, 2), (0, 0), (3, 0), (-1, 2)],
+    2: [(1, 2, 2, 1), (0, 0, 1, 0), (-1, 1, 2, -1)],
+    3: [(1, 2, 2, 1, 1, 0), (2, -1, 0, 0, 1, 1)],
+}
 
 
 @pytest.mark.parametrize("mode", ["reflect", "replicate", "circular", "constant"])
@@ -106,7 +118,11 @@ def test_pad(mode, dims):
             continue
         x = values(*shape).requires_grad_()
         check(lambda x: F.pad(x, pad, mode=mode), x, exact=False)
-        check(lambda x: F.pad(x.transpose(0, -1), pad, mode=mode), values(*shape[::-1]).transpose(0, 1).contiguous().transpose(0, 1).requires_grad_(), exact=False)
+        check(
+            lambda x: F.pad(x.transpose(0, -1), pad, mode=mode),
+            values(*shape[::-1]).transpose(0, 1).contiguous().transpose(0, 1).requires_grad_(),
+            exact=False,
+        )
         if mode != "circular" or dims:
             check(lambda x: F.pad(x[0], pad, mode=mode), x, exact=False)
         if dims > 1:
@@ -162,18 +178,52 @@ def test_triangles(dtype):
 def test_triangle_gradients_indices_errors():
     check(lambda x: (x.tril(), x.triu(1)), values(3, 4).requires_grad_(), exact=False)
     for rows, columns, k in [(3, 4, 0), (4, 3, 1), (3, 3, -1), (0, 3, 0), (3, 4, -9), (3, 4, 9)]:
-        check(lambda x: (torch.tril_indices(rows, columns, k, device=x.device), torch.triu_indices(rows, columns, k, device=x.device, dtype=torch.int32)), values(1))
+        check(
+            lambda x: (
+                torch.tril_indices(rows, columns, k, device=x.device),
+                torch.triu_indices(rows, columns, k, device=x.device, dtype=torch.int32),
+            ),
+            values(1),
+        )
     check_error(lambda x: x.tril(), values(3))
     check_error(lambda x: torch.tril_indices(-1, 3, device=x.device), values(3))
-    check(lambda x: (torch.diag(x[0]), torch.diag(x, 1), torch.diagflat(x), torch.diag_embed(x), torch.diagonal_scatter(x, x[0, :3])), values(3, 4))
+    check(
+        lambda x: (
+            torch.diag(x[0]),
+            torch.diag(x, 1),
+            torch.diagflat(x),
+            torch.diag_embed(x),
+            torch.diagonal_scatter(x, x[0, :3]),
+        ),
+        values(3, 4),
+    )
 
 
 def test_repeat():
     x = values(3, 4).requires_grad_()
     check(lambda x: (x.repeat(2, 3), x.repeat(2, 1, 1), x.tile(2), torch.tile(x, (2, 2, 1))), x, exact=False)
     counts = torch.tensor([2, 0, 3])
-    check(lambda x, c: (x.repeat_interleave(c, 0), x.repeat_interleave(2, 1), x.repeat_interleave(2), torch.repeat_interleave(c)), x, counts, exact=False)
-    check(lambda x, c: (torch.repeat_interleave(c.int()), torch.repeat_interleave(c, output_size=5), x.repeat_interleave(c, 0, output_size=5)), x, counts, exact=False)
+    check(
+        lambda x, c: (
+            x.repeat_interleave(c, 0),
+            x.repeat_interleave(2, 1),
+            x.repeat_interleave(2),
+            torch.repeat_interleave(c),
+        ),
+        x,
+        counts,
+        exact=False,
+    )
+    check(
+        lambda x, c: (
+            torch.repeat_interleave(c.int()),
+            torch.repeat_interleave(c, output_size=5),
+            x.repeat_interleave(c, 0, output_size=5),
+        ),
+        x,
+        counts,
+        exact=False,
+    )
     check(lambda c: torch.repeat_interleave(c), torch.randint(0, 5, (20000,)))
     check(lambda c: torch.repeat_interleave(c), torch.empty(0, dtype=torch.long))
     for bad in (torch.tensor([1, -2]), torch.tensor([1.0]), torch.tensor([[1]])):
@@ -210,7 +260,11 @@ def test_column_errors():
 def test_shuffles_and_splits():
     x = values(2, 8, 6, 4).requires_grad_()
     check(lambda x: (F.pixel_shuffle(x, 2), F.pixel_unshuffle(x, 2), F.channel_shuffle(x.detach(), 4)), x, exact=False)
-    check(lambda x: (x.split(3, 1), x.chunk(3, 1), x.tensor_split(3, 2), x.unbind(0), x.hsplit(2), x.split([1, 5, 2], 1)), x, exact=False)
+    check(
+        lambda x: (x.split(3, 1), x.chunk(3, 1), x.tensor_split(3, 2), x.unbind(0), x.hsplit(2), x.split([1, 5, 2], 1)),
+        x,
+        exact=False,
+    )
     check(lambda x: torch.ops.aten.narrow_copy(x.detach(), 1, 2, 3), x)
     check(lambda i: F.one_hot(i, 5), torch.tensor([[0, 4], [2, 1]]))
     check(lambda x: (torch.combinations(x), torch.cartesian_prod(x, x), torch.meshgrid(x, x, indexing="ij")), values(4))

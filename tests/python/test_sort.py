@@ -1,7 +1,5 @@
 """Sorting, selection and searching against native CPU."""
 
-# ruff: noqa: B023 (the lambdas run before the loop goes on)
-
 import math
 
 import pytest

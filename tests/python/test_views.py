@@ -124,7 +124,16 @@ def test_gradients(name, shape, dtype, view):
         total = 0
         for v in as_list(view(y)):
             total = total + (v * v).sum()
-        if not name.startswith("expand") and name not in ("chunk", "split", "split_sizes", "unbind", "tensor_split", "hsplit", "vsplit", "dsplit"):
+        if not name.startswith("expand") and name not in (
+            "chunk",
+            "split",
+            "split_sizes",
+            "unbind",
+            "tensor_split",
+            "hsplit",
+            "vsplit",
+            "dsplit",
+        ):
             as_list(view(y))[0].mul_(3)
             total = (y * y).sum() + (view(y) * 1.5).sum()
         (total.real if total.is_complex() else total).backward()

@@ -25,7 +25,7 @@ def assert_same(ours, native, *, exact=True, strides=True, what="result", **tole
     ours_leaves, ours_tree = tree_flatten(ours)
     native_leaves, native_tree = tree_flatten(native)
     assert ours_tree == native_tree, f"{what}: structure {ours_tree} instead of {native_tree}"
-    for a, b in zip(ours_leaves, native_leaves):
+    for a, b in zip(ours_leaves, native_leaves, strict=False):
         if not isinstance(b, torch.Tensor):
             assert a == b, f"{what}: {a!r} instead of {b!r}"
             continue
@@ -47,7 +47,9 @@ def check(fn, *args, wide=False, **options):
     native_args = tree_map(lambda a: _clone_layout(a) if isinstance(a, torch.Tensor) else a, args)
     if wide and any(isinstance(a, torch.Tensor) and a.dtype in (torch.bfloat16, torch.float16) for a in args):
         narrow = next(a.dtype for a in args if isinstance(a, torch.Tensor) and a.is_floating_point())
-        widened = tree_map(lambda a: a.double() if isinstance(a, torch.Tensor) and a.is_floating_point() else a, native_args)
+        widened = tree_map(
+            lambda a: a.double() if isinstance(a, torch.Tensor) and a.is_floating_point() else a, native_args
+        )
         expected = tree_map(lambda r: r.to(narrow) if r.is_floating_point() else r, fn(*widened))
         assert_same(fn(*device_args), expected, **{**options, "exact": False})
         return
@@ -62,7 +64,7 @@ def check(fn, *args, wide=False, **options):
     device_outputs = [t for t in tree_flatten(ours)[0] if isinstance(t, torch.Tensor) and t.requires_grad]
     torch.autograd.backward(outputs, weights)
     torch.autograd.backward(device_outputs, [w.to(DEVICE) for w in weights])
-    for i, (a, b) in enumerate(zip(tree_flatten(device_args)[0], tree_flatten(native_args)[0])):
+    for i, (a, b) in enumerate(zip(tree_flatten(device_args)[0], tree_flatten(native_args)[0], strict=False)):
         if isinstance(b, torch.Tensor) and b.requires_grad and b.is_leaf:
             assert (a.grad is None) == (b.grad is None), f"gradient of argument {i} exists on one device only"
             if b.grad is not None:
@@ -86,8 +88,10 @@ def check_error(fn, *args, text=True):
     assert ours is not None, f"no error; native raises {native_error!r}"
     assert type(ours) is type(native_error), f"{ours!r} instead of {native_error!r}"
     if text:
-        assert _first_line(ours) == _first_line(native_error), f"{_first_line(ours)!r} instead of {_first_line(native_error)!r}"
-    for a, b in zip(tree_flatten(device_args)[0], tree_flatten(before)[0]):
+        assert _first_line(ours) == _first_line(native_error), (
+            f"{_first_line(ours)!r} instead of {_first_line(native_error)!r}"
+        )
+    for a, b in zip(tree_flatten(device_args)[0], tree_flatten(before)[0], strict=False):
         if isinstance(b, torch.Tensor):
             assert torch.equal(a.detach().cpu(), b), "an argument changed although the call failed"
 

@@ -1,4 +1,5 @@
-// Attention, forward: a block of queries meets one block of keys after the other and keeps a running maximum, sum and output.
+// Attention, forward: a block of queries meets one block of keys after the other and keeps a running maximum, sum and
+// output.
 #include "kernels/attention.h"
 
 #include <cmath>
@@ -6,7 +7,7 @@
 #include "kernels/cpu/attention_tile.h"
 #include "kernels/cpu/lanes.h"
 #include "kernels/cpu/scratch.h"
-#include "kernels/parallel.h"
+#include "core/parallel.h"
 
 namespace minitorch {
 inline namespace MINITORCH_ARCH {
@@ -87,8 +88,8 @@ void attention(const AttentionArgs& a, const AttentionOperand& out, float* lse) 
         tile_product(q.get(), depth, 1, keys.block(b), kKeys, s.scores, kKeys, queries, columns, depth);
         mask_tile(a, batch, head, first, queries, first_key, met, columns, s.scores);
         absorb(s, queries, columns, sums.get(), width);
-        tile_product(s.scores, kKeys, 1, keys.values.get() + first_key * width, width, sums.get(), width, queries, width,
-                     met);
+        tile_product(s.scores, kKeys, 1, keys.values.get() + first_key * width, width, sums.get(), width, queries,
+                     width, met);
       }
       float* row_lse = lse + (batch * a.heads + head) * a.queries + first;
       for (int64_t i = 0; i < queries; i++) {

@@ -8,7 +8,7 @@
 #include "kernels/cpu/attention_tile.h"
 #include "kernels/cpu/lanes.h"
 #include "kernels/cpu/scratch.h"
-#include "kernels/parallel.h"
+#include "core/parallel.h"
 
 namespace minitorch {
 inline namespace MINITORCH_ARCH {
@@ -63,7 +63,8 @@ class HeadGradient {
  private:
   // The rows of one query head go to the buffers from row `to` on: Q scaled, dO, and delta = rowsum(dO O).
   void read_queries(int64_t batch, int64_t head, int64_t to) {
-    read_rows(Matrix(a_.q, a_.dtype, batch, head), 0, a_.queries, a_.head_dim, q_.get() + to * depth_, depth_, a_.scale);
+    read_rows(Matrix(a_.q, a_.dtype, batch, head), 0, a_.queries, a_.head_dim, q_.get() + to * depth_, depth_,
+              a_.scale);
     float* grad = grad_out_.get() + to * width_;
     read_rows(Matrix(g_.grad_out, a_.dtype, batch, head), 0, a_.queries, a_.value_dim, grad, width_);
     const Matrix out(g_.out, a_.dtype, batch, head);

@@ -2,7 +2,7 @@
 // being copied from the staged block into the product's packed panels.
 #include "kernels/cpu/conv_core.h"
 #include "kernels/cpu/gemm_convert.h"
-#include "kernels/parallel.h"
+#include "core/parallel.h"
 
 namespace minitorch {
 inline namespace MINITORCH_ARCH {

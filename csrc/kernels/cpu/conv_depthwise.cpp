@@ -2,7 +2,7 @@
 // directly to the rows of the staged block.
 #include "kernels/cpu/conv_core.h"
 #include "kernels/cpu/gemm_convert.h"
-#include "kernels/parallel.h"
+#include "core/parallel.h"
 
 namespace minitorch {
 inline namespace MINITORCH_ARCH {

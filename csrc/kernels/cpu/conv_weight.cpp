@@ -5,7 +5,7 @@
 #include "kernels/cpu/conv_core.h"
 #include "kernels/cpu/gemm_convert.h"
 #include "kernels/cpu/gemm_transpose.h"
-#include "kernels/parallel.h"
+#include "core/parallel.h"
 
 namespace minitorch {
 inline namespace MINITORCH_ARCH {

@@ -10,7 +10,8 @@ namespace minitorch {
 inline namespace MINITORCH_ARCH {
 namespace {
 
-// factors[i] = scale or 0 for the next n draws. The product with 0, not a select, keeps NaN and infinity as native does.
+// factors[i] = scale or 0 for the next n draws. The product with 0, not a select, keeps NaN and infinity as native
+// does.
 template <class T>
 void draw_factors(Twister& t, T* factors, int64_t n, uint64_t threshold, T scale) {
   uint64_t w[kBlock];

@@ -1,8 +1,8 @@
 // The gradient of an embedding table, and renormalisation of its rows.
 //
-// The gradient goes through the table once: the positions of each row are chained into a list beforehand, so every row is
-// summed in registers or L1 and written a single time, zeros included. Rows are independent, so threads share them out and
-// the order of a sum never depends on their number.
+// The gradient goes through the table once: the positions of each row are chained into a list beforehand, so every row
+// is summed in registers or L1 and written a single time, zeros included. Rows are independent, so threads share them
+// out and the order of a sum never depends on their number.
 #include "kernels/embedding.h"
 
 #include <algorithm>
@@ -11,7 +11,7 @@
 #include <limits>
 #include <memory>
 
-#include "kernels/parallel.h"
+#include "core/parallel.h"
 
 namespace minitorch {
 inline namespace MINITORCH_ARCH {

@@ -4,14 +4,14 @@
 #include <algorithm>
 #include <cstring>
 
-#include "kernels/parallel.h"
+#include "core/parallel.h"
 
 namespace minitorch {
 inline namespace MINITORCH_ARCH {
 namespace {
 
 inline constexpr int64_t kBlock = 1024;  // elements of a row summed at a time
-inline constexpr int64_t kAhead = 4;      // rows that are fetched ahead
+inline constexpr int64_t kAhead = 4;     // rows that are fetched ahead
 
 void check_indices(const int64_t* indices, int64_t count, int64_t rows) {
   for (int64_t i = 0; i < count; i++)
@@ -25,17 +25,19 @@ MT_INLINE const T* row_of(const EmbeddingBagArgs& a, int64_t position) {
 
 // Columns [j, j + m) of the sum of positions [begin, end).
 template <class T>
-void sum_block(const EmbeddingBagArgs& a, int64_t begin, int64_t end, int64_t j, int64_t m, compute_t<T>* MT_RESTRICT sum) {
+void sum_block(const EmbeddingBagArgs& a, int64_t begin, int64_t end, int64_t j, int64_t m,
+               compute_t<T>* MT_RESTRICT sum) {
   using C = compute_t<T>;
   const int64_t stride = a.weight_strides[1];
   for (int64_t k = 0; k < m; k++) sum[k] = C(0);
   for (int64_t i = begin; i < end; i++) {
     if (a.indices[i] == a.padding_idx) continue;
     const T* const row = row_of<T>(a, i) + j * stride;
-    const C factor = a.sample_weights != nullptr ? static_cast<C>(reinterpret_cast<const T*>(a.sample_weights)[i]) : C(1);
+    const C factor =
+        a.sample_weights != nullptr ? static_cast<C>(reinterpret_cast<const T*>(a.sample_weights)[i]) : C(1);
     if (stride == 1) {
-      // Rows are scattered over a table larger than the caches: each line read fetches its counterpart a few rows ahead.
-      // The rows of the next bag follow in `indices`.
+      // Rows are scattered over a table larger than the caches: each line read fetches its counterpart a few rows
+      // ahead. The rows of the next bag follow in `indices`.
       constexpr int64_t kLine = 64 / sizeof(T), kLines = 8;
       const T* const ahead = row_of<T>(a, std::min(i + kAhead, a.count - 1)) + j;
       for (int64_t k = 0; k < m; k += kLines * kLine) {
@@ -112,15 +114,16 @@ void max_backward_typed(const EmbeddingBagMaxBackwardArgs& a) {
   using C = compute_t<T>;
   const T* const grad = reinterpret_cast<const T*>(a.grad);
   T* const out = reinterpret_cast<T*>(a.out);
-  parallel_for(a.dim, std::max<int64_t>(16, kGrainSize / std::max<int64_t>(1, a.bags)), [&](int64_t begin, int64_t end) {
-    for (int64_t b = 0; b < a.bags; b++) {
-      if (a.bag_sizes[b] == 0) continue;
-      for (int64_t d = begin; d < end; d++) {
-        T& sum = out[a.max_indices[b * a.dim + d] * a.dim + d];
-        sum = static_cast<T>(static_cast<C>(sum) + static_cast<C>(grad[b * a.dim + d]));
-      }
-    }
-  });
+  parallel_for(a.dim, std::max<int64_t>(16, kGrainSize / std::max<int64_t>(1, a.bags)),
+               [&](int64_t begin, int64_t end) {
+                 for (int64_t b = 0; b < a.bags; b++) {
+                   if (a.bag_sizes[b] == 0) continue;
+                   for (int64_t d = begin; d < end; d++) {
+                     T& sum = out[a.max_indices[b * a.dim + d] * a.dim + d];
+                     sum = static_cast<T>(static_cast<C>(sum) + static_cast<C>(grad[b * a.dim + d]));
+                   }
+                 }
+               });
 }
 
 void max_backward(const EmbeddingBagMaxBackwardArgs& a) {
@@ -132,24 +135,26 @@ template <class T>
 void sample_weights_typed(const SampleWeightsBackwardArgs& a) {
   using C = compute_t<T>;
   constexpr int64_t kLanes = 16;
-  parallel_for(a.count, std::max<int64_t>(1, kGrainSize / std::max<int64_t>(1, a.dim)), [&](int64_t begin, int64_t end) {
-    for (int64_t i = begin; i < end; i++) {
-      const T* const g = reinterpret_cast<const T*>(a.grad) + a.bags[i] * a.grad_strides[0];
-      const T* const w = reinterpret_cast<const T*>(a.weight) + a.indices[i] * a.weight_strides[0];
-      C total(0);
-      if (a.indices[i] != a.padding_idx) {
-        C lanes[kLanes] = {};
-        int64_t d = 0;
-        for (; d + kLanes <= a.dim; d += kLanes)
-          for (int64_t k = 0; k < kLanes; k++)
-            lanes[k] += static_cast<C>(g[(d + k) * a.grad_strides[1]]) * static_cast<C>(w[(d + k) * a.weight_strides[1]]);
-        for (; d < a.dim; d++)
-          total += static_cast<C>(g[d * a.grad_strides[1]]) * static_cast<C>(w[d * a.weight_strides[1]]);
-        for (int64_t k = 0; k < kLanes; k++) total += lanes[k];
-      }
-      reinterpret_cast<T*>(a.out)[i] = static_cast<T>(total);
-    }
-  });
+  parallel_for(
+      a.count, std::max<int64_t>(1, kGrainSize / std::max<int64_t>(1, a.dim)), [&](int64_t begin, int64_t end) {
+        for (int64_t i = begin; i < end; i++) {
+          const T* const g = reinterpret_cast<const T*>(a.grad) + a.bags[i] * a.grad_strides[0];
+          const T* const w = reinterpret_cast<const T*>(a.weight) + a.indices[i] * a.weight_strides[0];
+          C total(0);
+          if (a.indices[i] != a.padding_idx) {
+            C lanes[kLanes] = {};
+            int64_t d = 0;
+            for (; d + kLanes <= a.dim; d += kLanes)
+              for (int64_t k = 0; k < kLanes; k++)
+                lanes[k] +=
+                    static_cast<C>(g[(d + k) * a.grad_strides[1]]) * static_cast<C>(w[(d + k) * a.weight_strides[1]]);
+            for (; d < a.dim; d++)
+              total += static_cast<C>(g[d * a.grad_strides[1]]) * static_cast<C>(w[d * a.weight_strides[1]]);
+            for (int64_t k = 0; k < kLanes; k++) total += lanes[k];
+          }
+          reinterpret_cast<T*>(a.out)[i] = static_cast<T>(total);
+        }
+      });
 }
 
 void sample_weights_backward(const SampleWeightsBackwardArgs& a) {

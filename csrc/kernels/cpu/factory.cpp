@@ -1,10 +1,10 @@
-// Sequences. Types are native's: arange steps in double (in int64 for integers), linspace in the element type, rounding 16-bit
-// floats after every operation, and in double for integers.
+// Sequences. Types are native's: arange steps in double (in int64 for integers), linspace in the element type, rounding
+// 16-bit floats after every operation, and in double for integers.
 #include "kernels/factory.h"
 
 #include <cmath>
 
-#include "kernels/parallel.h"
+#include "core/parallel.h"
 
 namespace minitorch {
 inline namespace MINITORCH_ARCH {
@@ -68,7 +68,8 @@ void linspace_typed(const SequenceArgs& a) {
 template <class T>
 void logspace_typed(const SequenceArgs& a) {
   using S = std::conditional_t<std::is_same_v<compute_t<T>, double>, double, float>;
-  const auto first = static_cast<S>(a.first.to<T>()), last = static_cast<S>(a.last.to<T>()), base = static_cast<S>(a.base);
+  const auto first = static_cast<S>(a.first.to<T>()), last = static_cast<S>(a.last.to<T>()),
+             base = static_cast<S>(a.base);
   const S step = (last - first) / static_cast<S>(a.count - 1);
   const int64_t halfway = a.count / 2;
   T* const out = reinterpret_cast<T*>(a.out);

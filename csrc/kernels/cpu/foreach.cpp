@@ -16,14 +16,14 @@ void block(ForeachOp op, T* const* p, int64_t n, T s) {
   T* out = p[0];
   const T *pa = p[1], *pb = p[2], *pc = p[3];
   switch (op) {
-#define MT_CASE(name, expression, inputs)                                 \
-  case ForeachOp::name:                                                   \
-    _Pragma("GCC ivdep") for (int64_t i = 0; i < n; i++) {                \
-      [[maybe_unused]] const T a = pa[i];                                 \
-      [[maybe_unused]] const T b = inputs > 1 ? pb[i] : T(0);             \
-      [[maybe_unused]] const T c = inputs > 2 ? pc[i] : T(0);             \
-      out[i] = expression;                                                \
-    }                                                                     \
+#define MT_CASE(name, expression, inputs)                     \
+  case ForeachOp::name:                                       \
+    _Pragma("GCC ivdep") for (int64_t i = 0; i < n; i++) {    \
+      [[maybe_unused]] const T a = pa[i];                     \
+      [[maybe_unused]] const T b = inputs > 1 ? pb[i] : T(0); \
+      [[maybe_unused]] const T c = inputs > 2 ? pc[i] : T(0); \
+      out[i] = expression;                                    \
+    }                                                         \
     return;
     MT_FOREACH_OPS(MT_CASE)
 #undef MT_CASE

@@ -6,7 +6,7 @@
 
 #include "kernels/cpu/gemm_core.h"
 #include "kernels/cpu/gemm_skinny.h"
-#include "kernels/parallel.h"
+#include "core/parallel.h"
 
 namespace minitorch {
 inline namespace MINITORCH_ARCH {

@@ -35,7 +35,7 @@ inline constexpr int kVectors = 2;
 template <class T>
 inline constexpr int kLanes = kVectorBytes / static_cast<int>(sizeof(T));
 template <class T>
-inline constexpr int kColumns = kVectors* kLanes<T>;
+inline constexpr int kColumns = kVectors * kLanes<T>;
 // Rows of a panel of A, in elements of T.
 template <class T>
 inline constexpr int kRows = is_complex_v<T> ? kMaxRows / 2 : kMaxRows;

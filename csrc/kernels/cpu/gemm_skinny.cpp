@@ -7,7 +7,7 @@
 #include <omp.h>
 
 #include "kernels/cpu/gemm_convert.h"
-#include "kernels/parallel.h"
+#include "core/parallel.h"
 
 namespace minitorch {
 inline namespace MINITORCH_ARCH {

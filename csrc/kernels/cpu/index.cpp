@@ -91,7 +91,8 @@ void read(const IndexArgs& a) {
     parallel_for(a.sizes[1], std::max<int64_t>(1, kGrainSize / a.sizes[0]), [&](int64_t begin, int64_t end) {
       for (int64_t r = begin; r < end; r++) {
         const int64_t row = load_index(a.index[0] + r * a.index_strides[0][1], a.indexed_size[0]);
-        copy_bytes(a.values + r * a.values_strides[1], a.self + r * a.self_strides[1] + row * a.indexed_stride[0], bytes);
+        copy_bytes(a.values + r * a.values_strides[1], a.self + r * a.self_strides[1] + row * a.indexed_stride[0],
+                   bytes);
       }
     });
     return;

@@ -75,10 +75,9 @@ void nonzero_plan(const TensorView& input, NonzeroPlan& plan) {
   plan.chunks = static_cast<int>((input.numel + plan.chunk - 1) / plan.chunk);
   for (int c = 0; c <= plan.chunks; c++) plan.before[c] = 0;
   if (input.numel == 0) return;
-  for_each_block(row_major(input, input), input.dtype, plan,
-                 [&](int64_t c, char*, const bool* flags, int64_t, int64_t n) {
-                   plan.before[c + 1] += count_true(flags, n);
-                 });
+  for_each_block(
+      row_major(input, input), input.dtype, plan,
+      [&](int64_t c, char*, const bool* flags, int64_t, int64_t n) { plan.before[c + 1] += count_true(flags, n); });
   for (int c = 0; c < plan.chunks; c++) plan.before[c + 1] += plan.before[c];
 }
 
@@ -185,8 +184,7 @@ void masked_select(const TensorView& input, const TensorView& mask, const Nonzer
   });
 }
 
-void masked_scatter(const TensorView& self, const TensorView& mask, const NonzeroPlan& plan,
-                    const TensorView& source) {
+void masked_scatter(const TensorView& self, const TensorView& mask, const NonzeroPlan& plan, const TensorView& source) {
   if (mask.numel == 0) return;
   with_element_size(static_cast<int64_t>(size_of(self.dtype)), [&](auto tag) {
     scatter_typed<typename decltype(tag)::type>(row_major(self, mask), mask.dtype, plan, source);
@@ -215,9 +213,9 @@ void fill_as(const PointwiseView& v, T value) {
 
 void masked_fill(const PointwiseView& v, const Scalar& value) {
   if (v.numel == 0) return;
-  const bool known = dispatch(v.dtype[0], Types<uint8_t, int8_t, int16_t, int32_t, int64_t, uint16_t, uint32_t,
-                                                uint64_t, float, double, Half, BFloat16, Complex<float>,
-                                                Complex<double>, Complex<Half>, bool>{},
+  const bool known = dispatch(v.dtype[0],
+                              Types<uint8_t, int8_t, int16_t, int32_t, int64_t, uint16_t, uint32_t, uint64_t, float,
+                                    double, Half, BFloat16, Complex<float>, Complex<double>, Complex<Half>, bool>{},
                               [&](auto tag) {
                                 using T = typename decltype(tag)::type;
                                 const T x = value.to<T>();

@@ -1,6 +1,6 @@
 // The gradient of unfold: every element of the input sums over the folds that contain it.
 #include "kernels/index.h"
-#include "kernels/parallel.h"
+#include "core/parallel.h"
 
 namespace minitorch {
 inline namespace MINITORCH_ARCH {
@@ -34,8 +34,8 @@ void unfold_backward_typed(const UnfoldBackwardArgs& args) {
   });
 }
 
-using SumTypes = Types<float, double, Half, BFloat16, uint8_t, int8_t, int16_t, int32_t, int64_t, Complex<float>,
-                       Complex<double>>;
+using SumTypes =
+    Types<float, double, Half, BFloat16, uint8_t, int8_t, int16_t, int32_t, int64_t, Complex<float>, Complex<double>>;
 
 void unfold_backward(const UnfoldBackwardArgs& args) {
   if (args.out.numel == 0) return;

@@ -5,13 +5,13 @@
 #include <cstring>
 
 #include "kernels/index.h"
-#include "kernels/parallel.h"
+#include "core/parallel.h"
 
 namespace minitorch {
 inline namespace MINITORCH_ARCH {
 
-inline constexpr int64_t kIndexBlock = 512;    // offsets computed at a time: 4 KiB
-inline constexpr int64_t kIndexGrain = 8192;   // elements worth a thread: each one is a random access
+inline constexpr int64_t kIndexBlock = 512;   // offsets computed at a time: 4 KiB
+inline constexpr int64_t kIndexGrain = 8192;  // elements worth a thread: each one is a random access
 
 // A piece of a row (dimension 0).
 struct IndexRow {
@@ -75,9 +75,9 @@ MT_INLINE int64_t row_offset(const IndexArgs& a, const IndexRow& row) {
   return offset;
 }
 
-// Where the elements of a row are: element i is at base + i * self stride + wrap(index[i]) * stride bytes, where a negative
-// index counts from `size`. For one contiguous index tensor that is the tensor itself; otherwise the byte offsets are
-// worked out in a buffer of kIndexBlock elements.
+// Where the elements of a row are: element i is at base + i * self stride + wrap(index[i]) * stride bytes, where a
+// negative index counts from `size`. For one contiguous index tensor that is the tensor itself; otherwise the byte
+// offsets are worked out in a buffer of kIndexBlock elements.
 struct RowIndices {
   const int64_t* index;
   int64_t size;

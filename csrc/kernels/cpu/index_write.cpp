@@ -1,7 +1,8 @@
 // Writing through indices: assignment by element size, accumulation by element type.
 //
-// Threads get disjoint sets of addresses, so the order of the writes to one address, and with it the result, is the same
-// for any number of threads: either slices along a dimension that is not indexed, or ranges of the values of one index.
+// Threads get disjoint sets of addresses, so the order of the writes to one address, and with it the result, is the
+// same for any number of threads: either slices along a dimension that is not indexed, or ranges of the values of one
+// index.
 #include "kernels/index.h"
 
 #include <cstring>
@@ -129,7 +130,8 @@ Writer writer() {
 
 Writer assigner(DType dtype) {
   Writer found;
-  with_element_size(static_cast<int64_t>(size_of(dtype)), [&](auto tag) { found = writer<Assign, typename decltype(tag)::type>(); });
+  with_element_size(static_cast<int64_t>(size_of(dtype)),
+                    [&](auto tag) { found = writer<Assign, typename decltype(tag)::type>(); });
   return found;
 }
 
@@ -189,8 +191,8 @@ MT_INLINE const T* contiguous(const char* p, int64_t stride, int64_t n, T* buffe
   return buffer;
 }
 
-// Adds rows of 16-bit floats so that every address is rounded once: rows are grouped by where they go and summed in float.
-// `along` is the dimension of the indices, an outer one.
+// Adds rows of 16-bit floats so that every address is rounded once: rows are grouped by where they go and summed in
+// float. `along` is the dimension of the indices, an outer one.
 template <class T>
 void add_grouped_rows(const IndexArgs& a, const IndexRange& range, int along) {
   const int64_t count = a.sizes[along], targets = a.indexed_size[0], step = a.index_strides[0][along];
@@ -219,7 +221,8 @@ void add_grouped_rows(const IndexArgs& a, const IndexRange& range, int along) {
         const T* const start = contiguous<T>(dst, dst_stride, m, gathered);
         for (int64_t k = 0; k < m; k++) sum[k] = start[k];
         for (int32_t i = first[target]; i >= 0; i = next[i]) {
-          const T* const src = contiguous<T>(row.values + i * a.values_strides[along] + j * src_stride, src_stride, m, gathered);
+          const T* const src =
+              contiguous<T>(row.values + i * a.values_strides[along] + j * src_stride, src_stride, m, gathered);
           for (int64_t k = 0; k < m; k++) sum[k] += static_cast<float>(src[k]);
         }
         if (dst_stride == sizeof(T)) {
@@ -259,8 +262,8 @@ void write_points(const IndexArgs& a, const Writer& writer, const IndexRange& ra
   });
 }
 
-// The dimension to cut into slices for `threads` threads, or -1: the longest one that is not indexed, the innermost only
-// if its slices are whole cache lines long.
+// The dimension to cut into slices for `threads` threads, or -1: the longest one that is not indexed, the innermost
+// only if its slices are whole cache lines long.
 int slice_dimension(const IndexArgs& a, int threads) {
   int best = -1;
   for (int d = 1; d < a.ndim; d++)

@@ -1,5 +1,5 @@
-// Reductions of a contiguous run. A plain loop over floats keeps the order of its additions and so never vectorises; these
-// keep vectors of partial results.
+// Reductions of a contiguous run. A plain loop over floats keeps the order of its additions and so never vectorises;
+// these keep vectors of partial results.
 #pragma once
 #include <cstdint>
 #include <limits>
@@ -34,7 +34,8 @@ MT_INLINE T lane_reduce(const T* x, int64_t n, T start, const Op& op) {
 // The largest element; NaNs are passed over. Minus infinity for an empty run.
 template <class T>
 MT_INLINE T lane_max(const T* x, int64_t n) {
-  return lane_reduce(x, n, -std::numeric_limits<T>::infinity(), [](auto m, auto v) __attribute__((always_inline)) { return v > m ? v : m; });
+  return lane_reduce(x, n, -std::numeric_limits<T>::infinity(),
+                     [](auto m, auto v) __attribute__((always_inline)) { return v > m ? v : m; });
 }
 
 template <class T>

@@ -4,7 +4,7 @@
 #include <algorithm>
 #include <cstdint>
 
-#include "kernels/parallel.h"
+#include "core/parallel.h"
 #include "kernels/view.h"
 
 namespace minitorch {

@@ -4,7 +4,7 @@
 
 #include "kernels/cpu/cast.h"
 #include "kernels/cpu/pointwise_engine.h"
-#include "kernels/parallel.h"
+#include "core/parallel.h"
 
 namespace minitorch {
 inline namespace MINITORCH_ARCH {
@@ -25,8 +25,8 @@ void for_each_piece(const std::vector<Item>& items, const F& f) {
   });
 }
 
-// Calls compute(pointers of compute type, n) on blocks of the elements [begin, end) of N tensors of dtype `stored`. Blocks
-// of 16-bit floats are converted to T before, and those whose bit is set in `written` are converted back after.
+// Calls compute(pointers of compute type, n) on blocks of the elements [begin, end) of N tensors of dtype `stored`.
+// Blocks of 16-bit floats are converted to T before, and those whose bit is set in `written` are converted back after.
 template <class T, int N, class F>
 void for_each_block(char* const* data, DType stored, unsigned written, int64_t begin, int64_t end, const F& compute) {
   T* ptrs[N];

@@ -4,7 +4,7 @@
 
 #include "kernels/cpu/scratch.h"
 #include "kernels/loss.h"
-#include "kernels/parallel.h"
+#include "core/parallel.h"
 
 namespace minitorch {
 inline namespace MINITORCH_ARCH {

@@ -5,7 +5,7 @@
 #include "kernels/cpu/cast.h"
 #include "kernels/cpu/scratch.h"
 #include "kernels/loss.h"
-#include "kernels/parallel.h"
+#include "core/parallel.h"
 
 namespace minitorch {
 inline namespace MINITORCH_ARCH {

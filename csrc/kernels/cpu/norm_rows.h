@@ -8,7 +8,7 @@
 #include "kernels/cpu/cast.h"
 #include "kernels/cpu/scratch.h"
 #include "kernels/kernel.h"
-#include "kernels/parallel.h"
+#include "core/parallel.h"
 
 #pragma GCC diagnostic ignored "-Wpsabi"  // 64-byte vectors never cross a call: everything here is inlined
 

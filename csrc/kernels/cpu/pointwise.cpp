@@ -26,7 +26,8 @@ const char* op_name(PointwiseOp op) {
 }
 
 const Block* find_block(PointwiseOp op, DType compute) {
-  for (auto lookup : {&arithmetic_block, &compare_block, &math_block, &activation_block, &integer_block, &special_block})
+  for (auto lookup :
+       {&arithmetic_block, &compare_block, &math_block, &activation_block, &integer_block, &special_block})
     if (const Block* block = lookup(op, compute)) return block;
   return nullptr;
 }

@@ -151,8 +151,7 @@ void run_pointwise(const PointwiseView& v, const Block& block, const PointwisePa
     const int64_t size = static_cast<int64_t>(size_of(v.dtype[k]));
     staging[k].rounds = half && block.types[k] == DType::F32 && v.dtype[k] != v.compute &&
                         !(block.wide_scalar && k == 2 && is_scalar(v, k));
-    staging[k].direct =
-        v.dtype[k] == block.types[k] && (v.ndim == 0 || v.strides[k][0] == size) && !staging[k].rounds;
+    staging[k].direct = v.dtype[k] == block.types[k] && (v.ndim == 0 || v.strides[k][0] == size) && !staging[k].rounds;
     all_direct = all_direct && staging[k].direct;
   }
   if (all_direct && streams(v)) {

@@ -11,7 +11,7 @@
 #include "kernels/functors/pointwise.h"
 #include "kernels/functors/types.h"
 #include "kernels/kernel.h"
-#include "kernels/parallel.h"
+#include "core/parallel.h"
 #include "kernels/pointwise.h"
 #include "kernels/view.h"
 
@@ -63,7 +63,8 @@ inline void for_each_row(const PointwiseView& v, const F& f) {
   parallel_for(v.numel, kGrainSize, [&](int64_t begin, int64_t end) { for_each_row_in(v, begin, end, f); });
 }
 
-// Results this large are not read again from the cache: they are written around it, which saves reading the lines first.
+// Results this large are not read again from the cache: they are written around it, which saves reading the lines
+// first.
 inline constexpr int64_t kStreamBytes = 32 << 20;
 // memcpy with non-temporal stores where the instruction set has them. A kernel ends with stream_fence().
 void stream_copy(char* to, const char* from, int64_t bytes);
@@ -96,7 +97,8 @@ struct Outputs<functors::Two<A, B>> {
   static constexpr DType types[] = {dtype_of<A>, dtype_of<B>};
 };
 
-// No __restrict__: an output may be the very same memory as an input (in place), which ivdep permits and restrict forbids.
+// No __restrict__: an output may be the very same memory as an input (in place), which ivdep permits and restrict
+// forbids.
 template <class F, class R, class... In>
 MT_INLINE void loop(const F& f, R* out, int64_t n, const In*... in) {
 #pragma GCC ivdep
@@ -143,8 +145,7 @@ struct BlockOf<F, R (F::*)(In...) const> {
       } else {
         loop(f, reinterpret_cast<R*>(ptrs[0]), n, reinterpret_cast<const In*>(ptrs[1 + I])...);
       }
-    }
-    (std::index_sequence_for<In...>{});
+    }(std::index_sequence_for<In...>{});
   }
 
   static constexpr Block make() {
@@ -170,12 +171,12 @@ inline const Block* find(DType compute, Types<T...>) {
 
 // A source that compiles one table of operators defines its lookup with these: nullptr where the table has no such
 // operator or the operator is not built for the compute type.
-#define MT_DEFINE_BLOCKS(function, TABLE)                        \
-  const Block* function(PointwiseOp op, DType compute) {         \
-    switch (op) {                                                \
-      TABLE(MT_BLOCK_CASE)                                       \
-      default: return nullptr;                                   \
-    }                                                            \
+#define MT_DEFINE_BLOCKS(function, TABLE)                \
+  const Block* function(PointwiseOp op, DType compute) { \
+    switch (op) {                                        \
+      TABLE(MT_BLOCK_CASE)                               \
+      default: return nullptr;                           \
+    }                                                    \
   }
 #define MT_BLOCK_CASE(name, functor, types) \
   case PointwiseOp::name: return engine::find<functors::functor>(compute, types{});

@@ -7,7 +7,7 @@
 #include <algorithm>
 
 #include "kernels/cpu/scratch.h"
-#include "kernels/parallel.h"
+#include "core/parallel.h"
 #include "kernels/pool.h"
 
 namespace minitorch {

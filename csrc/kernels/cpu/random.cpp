@@ -1,5 +1,5 @@
-// Distributions over the Mersenne twister. Each is native's formula, with the same number of draws in the same order and
-// the same rounding: multiplications and additions that native's build contracts are fused here in so many words.
+// Distributions over the Mersenne twister. Each is native's formula, with the same number of draws in the same order
+// and the same rounding: multiplications and additions that native's build contracts are fused here in so many words.
 #include "kernels/random.h"
 
 #include <cmath>
@@ -15,8 +15,8 @@ namespace {
 
 constexpr double kPi = 3.141592653589793238463;
 
-// Walks the view in order and hands out runs of elements; `produce(buffer, n)` writes contiguous values of type T, which are
-// converted and stored. Serial, because the sequence is.
+// Walks the view in order and hands out runs of elements; `produce(buffer, n)` writes contiguous values of type T,
+// which are converted and stored. Serial, because the sequence is.
 template <class T, class F>
 void fill_serial(const PointwiseView& v, const F& produce) {
   alignas(64) T buffer[kBlock];
@@ -190,7 +190,8 @@ void bernoulli_tensor(RandomState& s, const PointwiseView& v) {
       const int64_t m = std::min(kBlock, n - i);
       load(p, ptrs[1] + i * p_stride, p_stride, m);
       for (int64_t j = 0; j < m; j++) {
-        if (!(p[j] >= 0 && p[j] <= 1)) throw std::runtime_error("Expected p_in >= 0 && p_in <= 1 to be true, but got false.");
+        if (!(p[j] >= 0 && p[j] <= 1))
+          throw std::runtime_error("Expected p_in >= 0 && p_in <= 1 to be true, but got false.");
         out[j] = (wide ? t.uniform() : (t.word() & 0xffffff) * 0x1p-24) < p[j];
       }
       store(ptrs[0] + i * out_stride, out_stride, out, m);
@@ -239,7 +240,8 @@ void multinomial_rows(Twister& t, const TensorView& result, const TensorView& we
     Sum sum = 0;
     for (int64_t j = 0; j < categories; j++) {
       const Sum value = w[j * weights.strides[1]];
-      if (!(value >= 0)) throw std::runtime_error("invalid multinomial distribution (encountering probability entry < 0)");
+      if (!(value >= 0))
+        throw std::runtime_error("invalid multinomial distribution (encountering probability entry < 0)");
       if (!std::isfinite(value))
         throw std::runtime_error("invalid multinomial distribution (encountering probability entry = infinity or NaN)");
       sum += value;
@@ -266,9 +268,8 @@ void multinomial_rows(Twister& t, const TensorView& result, const TensorView& we
 
 void multinomial(RandomState& s, const TensorView& result, const TensorView& weights) {
   Twister t(s.engine);
-  const bool done = dispatch(weights.dtype, FloatingTypes{}, [&](auto tag) {
-    multinomial_rows<typename decltype(tag)::type>(t, result, weights);
-  });
+  const bool done = dispatch(weights.dtype, FloatingTypes{},
+                             [&](auto tag) { multinomial_rows<typename decltype(tag)::type>(t, result, weights); });
   if (!done) missing_kernel("multinomial", name_of(weights.dtype));
 }
 

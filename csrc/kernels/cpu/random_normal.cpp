@@ -1,8 +1,8 @@
 // Box-Muller on sixteen uniforms at a time, as native does for sixteen and more contiguous elements.
 //
 // For float, native evaluates log, sine and cosine with the polynomials of Cephes (S. Moshier) in an AVX2 version whose
-// multiplications and additions the compiler fused. The same polynomials and the same fusing, written for one element, give
-// the same bits here on every instruction set.
+// multiplications and additions the compiler fused. The same polynomials and the same fusing, written for one element,
+// give the same bits here on every instruction set.
 #include <cmath>
 
 #include "kernels/cpu/mt19937.h"
@@ -120,7 +120,8 @@ void fill(Twister& t, T* data, int64_t n, double mean, double std) {
   const int64_t whole = n / kGroup * kGroup;
   for (int64_t i = 0; i < n; i += 2 * kPairs) {
     uniforms(t, data + i, std::min<int64_t>(2 * kPairs, n - i));
-    if (i < whole) box_muller(data + i, std::min<int64_t>(2 * kPairs, whole - i), static_cast<T>(mean), static_cast<T>(std));
+    if (i < whole)
+      box_muller(data + i, std::min<int64_t>(2 * kPairs, whole - i), static_cast<T>(mean), static_cast<T>(std));
   }
   if (n != whole) {
     T* last = data + n - kGroup;

@@ -7,7 +7,7 @@
 #include "kernels/cpu/cast.h"
 #include "kernels/cpu/reduce_engine.h"
 #include "kernels/cpu/scratch.h"
-#include "kernels/parallel.h"
+#include "core/parallel.h"
 
 namespace minitorch {
 inline namespace MINITORCH_ARCH {

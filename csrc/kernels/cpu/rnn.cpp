@@ -1,11 +1,11 @@
-// LSTM and GRU cells, a short stretch of a row at a time: its operands are read into buffers of the compute type, the loops
-// over those vectorise, and the results go out again.
+// LSTM and GRU cells, a short stretch of a row at a time: its operands are read into buffers of the compute type, the
+// loops over those vectorise, and the results go out again.
 #include "kernels/rnn.h"
 
 #include "kernels/cpu/cast.h"
 #include "kernels/cpu/lanes.h"
 #include "kernels/functors/math.h"
-#include "kernels/parallel.h"
+#include "core/parallel.h"
 
 namespace minitorch {
 inline namespace MINITORCH_ARCH {
@@ -192,7 +192,8 @@ void gru_cell(const CellArgs& a, char* hy, char* workspace) {
   with_type(a.dtype, [&](auto tag) { gru<typename decltype(tag)::type>(a, hy, workspace); });
 }
 void gru_cell_backward(const CellBackwardArgs& a, char* grad_input, char* grad_hidden, char* grad_hx) {
-  with_type(a.dtype, [&](auto tag) { gru_backward<typename decltype(tag)::type>(a, grad_input, grad_hidden, grad_hx); });
+  with_type(a.dtype,
+            [&](auto tag) { gru_backward<typename decltype(tag)::type>(a, grad_input, grad_hidden, grad_hx); });
 }
 
 MT_REGISTER_KERNEL(lstm_cell_kernel, &lstm_cell);

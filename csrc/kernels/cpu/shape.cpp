@@ -6,7 +6,7 @@
 
 #include "kernels/cpu/element_size.h"
 #include "kernels/cpu/pointwise_engine.h"
-#include "kernels/parallel.h"
+#include "core/parallel.h"
 
 namespace minitorch {
 inline namespace MINITORCH_ARCH {
@@ -48,7 +48,8 @@ void flip_typed(const PointwiseView& v) {
 
 void flip(const PointwiseView& v) {
   if (v.numel == 0) return;
-  with_element_size(static_cast<int64_t>(size_of(v.dtype[0])), [&](auto tag) { flip_typed<typename decltype(tag)::type>(v); });
+  with_element_size(static_cast<int64_t>(size_of(v.dtype[0])),
+                    [&](auto tag) { flip_typed<typename decltype(tag)::type>(v); });
 }
 
 void cat(const CatArgs& a) {

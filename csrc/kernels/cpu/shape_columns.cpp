@@ -5,7 +5,7 @@
 #include <memory>
 
 #include "kernels/cpu/element_size.h"
-#include "kernels/parallel.h"
+#include "core/parallel.h"
 
 namespace minitorch {
 inline namespace MINITORCH_ARCH {
@@ -20,7 +20,8 @@ MT_INLINE Taps taps_inside(const ColumnArgs& a, int d, int64_t tap) {
   const int64_t origin = tap * a.dilation[d] - a.padding[d], stride = a.stride[d];
   const int64_t first = origin >= 0 ? 0 : (-origin + stride - 1) / stride;
   const int64_t last = origin >= a.size[d] ? 0 : (a.size[d] - 1 - origin) / stride + 1;
-  return {std::min(first, a.windows[d]), std::clamp<int64_t>(last, std::min(first, a.windows[d]), a.windows[d]), origin};
+  return {std::min(first, a.windows[d]), std::clamp<int64_t>(last, std::min(first, a.windows[d]), a.windows[d]),
+          origin};
 }
 
 template <class T>
@@ -54,23 +55,24 @@ void col2im_typed(const ColumnArgs& a) {
   using C = compute_t<T>;
   const int64_t taps = a.kernel[0] * a.kernel[1], windows = a.windows[0] * a.windows[1];
   const int64_t area = a.size[0] * a.size[1];
-  parallel_for(a.batch * a.channels, std::max<int64_t>(1, kGrainSize / (windows * taps)), [&](int64_t begin, int64_t end) {
-    const std::unique_ptr<C[]> sums(new C[area]);
-    for (int64_t p = begin; p < end; p++) {
-      std::fill(sums.get(), sums.get() + area, C(0));
-      for (int64_t tap = 0; tap < taps; tap++) {
-        const T* const column = reinterpret_cast<const T*>(a.columns) + (p * taps + tap) * windows;
-        const Taps y = taps_inside(a, 0, tap / a.kernel[1]), x = taps_inside(a, 1, tap % a.kernel[1]);
-        for (int64_t i = y.first; i < y.last; i++) {
-          C* const row = sums.get() + (y.origin + i * a.stride[0]) * a.size[1] + x.origin;
-          const T* const in = column + i * a.windows[1];
-          for (int64_t j = x.first; j < x.last; j++) row[j * a.stride[1]] += static_cast<C>(in[j]);
-        }
-      }
-      T* const out = reinterpret_cast<T*>(a.image) + p * area;
-      for (int64_t i = 0; i < area; i++) out[i] = static_cast<T>(sums[i]);
-    }
-  });
+  parallel_for(a.batch * a.channels, std::max<int64_t>(1, kGrainSize / (windows * taps)),
+               [&](int64_t begin, int64_t end) {
+                 const std::unique_ptr<C[]> sums(new C[area]);
+                 for (int64_t p = begin; p < end; p++) {
+                   std::fill(sums.get(), sums.get() + area, C(0));
+                   for (int64_t tap = 0; tap < taps; tap++) {
+                     const T* const column = reinterpret_cast<const T*>(a.columns) + (p * taps + tap) * windows;
+                     const Taps y = taps_inside(a, 0, tap / a.kernel[1]), x = taps_inside(a, 1, tap % a.kernel[1]);
+                     for (int64_t i = y.first; i < y.last; i++) {
+                       C* const row = sums.get() + (y.origin + i * a.stride[0]) * a.size[1] + x.origin;
+                       const T* const in = column + i * a.windows[1];
+                       for (int64_t j = x.first; j < x.last; j++) row[j * a.stride[1]] += static_cast<C>(in[j]);
+                     }
+                   }
+                   T* const out = reinterpret_cast<T*>(a.image) + p * area;
+                   for (int64_t i = 0; i < area; i++) out[i] = static_cast<T>(sums[i]);
+                 }
+               });
 }
 
 using SumTypes = Types<float, double, Half, BFloat16, Complex<float>, Complex<double>>;

@@ -1,5 +1,5 @@
-// Padding by reflection or replication, forward and backward. Every output position reads one input position, found by a table
-// for each spatial dimension; the gradient goes the other way and sums.
+// Padding by reflection or replication, forward and backward. Every output position reads one input position, found by
+// a table for each spatial dimension; the gradient goes the other way and sums.
 #include "kernels/shape.h"
 
 #include <algorithm>
@@ -7,7 +7,7 @@
 #include <memory>
 
 #include "kernels/cpu/element_size.h"
-#include "kernels/parallel.h"
+#include "core/parallel.h"
 
 namespace minitorch {
 inline namespace MINITORCH_ARCH {
@@ -108,33 +108,36 @@ void pad_backward_typed(const PadArgs& a, const Sources& source) {
   const int64_t depth = a.in_sizes[2], height = a.in_sizes[3], width = a.in_sizes[4];
   const int64_t volume = depth * height * width;
   const int64_t out_step = a.out_strides[4], out_channel = a.out_strides[1], in_channel = a.in_strides[1];
-  parallel_for(a.in_sizes[0] * blocks, std::max<int64_t>(1, kGrainSize / (volume * block)), [&](int64_t begin, int64_t end) {
-    const std::unique_ptr<C[]> sums(new C[volume * block]);
-    for (int64_t task = begin; task < end; task++) {
-      const int64_t n = task / blocks, first = task % blocks * block, count = std::min(block, a.in_sizes[1] - first);
-      std::fill(sums.get(), sums.get() + volume * block, C(0));
-      const T* const grad = reinterpret_cast<const T*>(a.out) + n * a.out_strides[0] + first * out_channel;
-      for (int64_t d = 0; d < a.out_sizes[2]; d++) {
-        for (int64_t h = 0; h < a.out_sizes[3]; h++) {
-          const T* const g = grad + d * a.out_strides[2] + h * a.out_strides[3];
-          C* const row = sums.get() + (source[0][d] * height + source[1][h]) * width * block;
-          for (int64_t w = 0; w < a.out_sizes[4]; w++) {
-            C* const sum = row + source[2][w] * block;
-            for (int64_t c = 0; c < count; c++) sum[c] += static_cast<C>(g[w * out_step + c * out_channel]);
-          }
-        }
-      }
-      T* const in = reinterpret_cast<T*>(a.in) + n * a.in_strides[0] + first * in_channel;
-      for (int64_t d = 0; d < depth; d++)
-        for (int64_t h = 0; h < height; h++) {
-          T* const x = in + d * a.in_strides[2] + h * a.in_strides[3];
-          const C* const row = sums.get() + (d * height + h) * width * block;
-          for (int64_t w = 0; w < width; w++)
-            for (int64_t c = 0; c < count; c++)
-              x[w * a.in_strides[4] + c * in_channel] = static_cast<T>(row[w * block + c]);
-        }
-    }
-  });
+  parallel_for(a.in_sizes[0] * blocks, std::max<int64_t>(1, kGrainSize / (volume * block)),
+               [&](int64_t begin, int64_t end) {
+                 const std::unique_ptr<C[]> sums(new C[volume * block]);
+                 for (int64_t task = begin; task < end; task++) {
+                   const int64_t n = task / blocks, first = task % blocks * block,
+                                 count = std::min(block, a.in_sizes[1] - first);
+                   std::fill(sums.get(), sums.get() + volume * block, C(0));
+                   const T* const grad = reinterpret_cast<const T*>(a.out) + n * a.out_strides[0] + first * out_channel;
+                   for (int64_t d = 0; d < a.out_sizes[2]; d++) {
+                     for (int64_t h = 0; h < a.out_sizes[3]; h++) {
+                       const T* const g = grad + d * a.out_strides[2] + h * a.out_strides[3];
+                       C* const row = sums.get() + (source[0][d] * height + source[1][h]) * width * block;
+                       for (int64_t w = 0; w < a.out_sizes[4]; w++) {
+                         C* const sum = row + source[2][w] * block;
+                         for (int64_t c = 0; c < count; c++)
+                           sum[c] += static_cast<C>(g[w * out_step + c * out_channel]);
+                       }
+                     }
+                   }
+                   T* const in = reinterpret_cast<T*>(a.in) + n * a.in_strides[0] + first * in_channel;
+                   for (int64_t d = 0; d < depth; d++)
+                     for (int64_t h = 0; h < height; h++) {
+                       T* const x = in + d * a.in_strides[2] + h * a.in_strides[3];
+                       const C* const row = sums.get() + (d * height + h) * width * block;
+                       for (int64_t w = 0; w < width; w++)
+                         for (int64_t c = 0; c < count; c++)
+                           x[w * a.in_strides[4] + c * in_channel] = static_cast<T>(row[w * block + c]);
+                     }
+                 }
+               });
 }
 
 using GradTypes = Types<float, double, Half, BFloat16, Complex<float>, Complex<double>>;

@@ -9,7 +9,7 @@
 #include "core/dtype.h"
 #include "kernels/cpu/cast.h"
 #include "kernels/cpu/scratch.h"
-#include "kernels/parallel.h"
+#include "core/parallel.h"
 
 namespace minitorch {
 inline namespace MINITORCH_ARCH {

@@ -3,7 +3,7 @@
 
 #include <algorithm>
 
-#include "kernels/parallel.h"
+#include "core/parallel.h"
 
 namespace minitorch {
 inline namespace MINITORCH_ARCH {

@@ -32,7 +32,8 @@ __global__ void __launch_bounds__(kThreads) cast_kernel(const __grid_constant__ 
 }
 
 unsigned blocks_for(int64_t numel) {
-  return static_cast<unsigned>(std::min<int64_t>((numel + kThreads - 1) / kThreads, int64_t{cuda::multiprocessors()} * 32));
+  return static_cast<unsigned>(
+      std::min<int64_t>((numel + kThreads - 1) / kThreads, int64_t{cuda::multiprocessors()} * 32));
 }
 
 template <class F>
@@ -53,7 +54,8 @@ void copy(const PointwiseView& v) {
   const cudaStream_t stream = cuda::current_stream();
   const bool flat = v.ndim == 0 || (v.ndim == 1 && v.strides[0][0] == size && v.strides[1][0] == size);
   if (same && flat && v.host_operands == 0) {
-    cuda::check(cudaMemcpyAsync(v.data[0], v.data[1], v.numel * size, cudaMemcpyDeviceToDevice, stream), "copying memory");
+    cuda::check(cudaMemcpyAsync(v.data[0], v.data[1], v.numel * size, cudaMemcpyDeviceToDevice, stream),
+                "copying memory");
     return;
   }
   const auto a = operand_args<2>(v);
@@ -75,12 +77,12 @@ void copy(const PointwiseView& v) {
 void fill(const PointwiseView& v, const Scalar& value) {
   alignas(16) char element[16] = {};
   switch (v.dtype[0]) {
-#define MT_CASE(D, T)                                 \
-  case DType::D: {                                    \
+#define MT_CASE(D, T)                                       \
+  case DType::D: {                                          \
     const compute_t<T> computed = value.to<compute_t<T>>(); \
-    const T x = convert<T>(computed);                 \
-    memcpy(element, &x, sizeof(x));                   \
-    break;                                            \
+    const T x = convert<T>(computed);                       \
+    memcpy(element, &x, sizeof(x));                         \
+    break;                                                  \
   }
     MT_FOR_ALL_DTYPES(MT_CASE)
 #undef MT_CASE

@@ -182,7 +182,8 @@ struct Loops<F, R, std::index_sequence<I...>, In...> {
 };
 
 template <class L, class F, class Args>
-__global__ void __launch_bounds__(kThreads) general_kernel(const __grid_constant__ Args a, const __grid_constant__ F f) {
+__global__ void __launch_bounds__(kThreads)
+    general_kernel(const __grid_constant__ Args a, const __grid_constant__ F f) {
   for (int64_t i = blockIdx.x * int64_t{kThreads} + threadIdx.x; i < a.numel; i += int64_t{kThreads} * gridDim.x)
     L::general(a, f, i);
 }
@@ -200,7 +201,8 @@ constexpr int pack_width() {
 
 template <class F, class S, class R, class... In>
 __global__ void __launch_bounds__(kThreads)
-    dense_kernel(const __grid_constant__ OperandArgs<1 + static_cast<int>(sizeof...(In))> a, const __grid_constant__ F f) {
+    dense_kernel(const __grid_constant__ OperandArgs<1 + static_cast<int>(sizeof...(In))> a,
+                 const __grid_constant__ F f) {
   // One width for all operands: that of the widest, so that no access is wider than 16 bytes.
   constexpr int V = std::min({pack_width<storage_t<S, R>>(), pack_width<storage_t<S, In>>()...});
   constexpr int64_t kPerBlock = int64_t{kThreads} * V * kUnroll;
@@ -277,7 +279,8 @@ struct Launcher<F, R (F::*)(In...) const> {
     bool launched = try_dense<float>(v, a, f);
     if constexpr (in_float) launched = launched || try_dense<BFloat16>(v, a, f) || try_dense<Half>(v, a, f);
     if (!launched) {
-      const int64_t blocks = std::min<int64_t>((v.numel + kThreads - 1) / kThreads, int64_t{cuda::multiprocessors()} * 32);
+      const int64_t blocks =
+          std::min<int64_t>((v.numel + kThreads - 1) / kThreads, int64_t{cuda::multiprocessors()} * 32);
       general_kernel<L, F, typename L::Args>
           <<<static_cast<unsigned>(blocks), kThreads, 0, cuda::current_stream()>>>(a, f);
     }

@@ -1,5 +1,5 @@
-// Activation functions and their derivatives. In the binary and ternary ones the arguments come in the order of PyTorch's
-// TensorIterators, which is not the schema's everywhere; each says what they are.
+// Activation functions and their derivatives. In the binary and ternary ones the arguments come in the order of
+// PyTorch's TensorIterators, which is not the schema's everywhere; each says what they are.
 #pragma once
 #include "kernels/functors/pointwise.h"
 

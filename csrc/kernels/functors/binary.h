@@ -51,9 +51,7 @@ struct Nextafter {
 
 template <class T>
 struct Ldexp {
-  MT_HD T operator()(T x, int32_t exponent) const {
-    return static_cast<T>(::ldexp(static_cast<double>(x), exponent));
-  }
+  MT_HD T operator()(T x, int32_t exponent) const { return static_cast<T>(::ldexp(static_cast<double>(x), exponent)); }
 };
 
 // log(exp(a) + exp(b)), from the larger of the two.
@@ -87,8 +85,8 @@ struct Logaddexp2 {
 };
 
 // a * log(b), zero where a is zero, whatever b (but for NaN).
-MT_BINARY_FUNCTOR(Xlogy, b != b ? b : (a == T(0) ? T(0) : a* math::log(b)))
-MT_BINARY_FUNCTOR(Xlog1py, b != b ? b : (a == T(0) ? T(0) : a* math::log1p(b)))
+MT_BINARY_FUNCTOR(Xlogy, b != b ? b : (a == T(0) ? T(0) : a * math::log(b)))
+MT_BINARY_FUNCTOR(Xlog1py, b != b ? b : (a == T(0) ? T(0) : a * math::log1p(b)))
 
 template <class T>
 struct MakeComplex {

@@ -1,5 +1,5 @@
-// Elementary functions of complex arguments, next to the real ones in math.h. On the host they are the C library's (libcu++'s under
-// nvcc), whose branch cuts and special cases are C99 Annex G's, as native PyTorch's are.
+// Elementary functions of complex arguments, next to the real ones in math.h. On the host they are the C library's
+// (libcu++'s under nvcc), whose branch cuts and special cases are C99 Annex G's, as native PyTorch's are.
 #pragma once
 #if defined(__CUDACC__)
 #include <cuda/std/complex>
@@ -15,14 +15,14 @@ MT_HD float sqrt(float x) { return ::sqrtf(x); }
 MT_HD double sqrt(double x) { return ::sqrt(x); }
 
 // X(name): functions of one complex argument that the C library and libcu++ have.
-#define MT_COMPLEX_UNARY(X)                                                                                          \
+#define MT_COMPLEX_UNARY(X) \
   X(exp) X(log) X(sin) X(cos) X(tan) X(asin) X(acos) X(atan) X(sinh) X(cosh) X(tanh) X(asinh) X(acosh) X(atanh) X(sqrt)
 #if defined(__CUDACC__)
-#define MT_DEFINE(name)                                                           \
-  template <class T>                                                              \
-  MT_HD Complex<T> name(Complex<T> z) {                                           \
-    const auto r = ::cuda::std::name(::cuda::std::complex<T>(z.re, z.im));        \
-    return {r.real(), r.imag()};                                                  \
+#define MT_DEFINE(name)                                                    \
+  template <class T>                                                       \
+  MT_HD Complex<T> name(Complex<T> z) {                                    \
+    const auto r = ::cuda::std::name(::cuda::std::complex<T>(z.re, z.im)); \
+    return {r.real(), r.imag()};                                           \
   }
 MT_COMPLEX_UNARY(MT_DEFINE)
 
@@ -38,7 +38,7 @@ MT_HD Complex<T> pow(Complex<T> x, Complex<T> y) {
   __real__ name = z.re;          \
   __imag__ name = z.im
 
-#define MT_DEFINE(name)                         \
+#define MT_DEFINE(name)                           \
   MT_HD Complex<float> name(Complex<float> z) {   \
     MT_C_COMPLEX(float, c, z);                    \
     const auto r = __builtin_c##name##f(c);       \

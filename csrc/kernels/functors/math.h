@@ -1,10 +1,11 @@
 // Elementary functions as branch-free polynomials, so that loops over them vectorise.
 //
-// Single precision (but for exp, which has its own) is computed in double: the polynomials need only about 30 bits, no step needs a compensation, and the
-// result is correctly rounded but for about one case in a hundred, with or without fused multiply-add. It costs less than
-// single precision with compensation. Double precision has polynomials for the functions that models spend time in and
-// libm for the rest. Coefficients are Chebyshev or rational least-squares fits, made in 50-digit arithmetic by
-// tools/fit_polynomials.py; the number after each name is its error there. On a GPU all of it is CUDA's own library.
+// Single precision (but for exp, which has its own) is computed in double: the polynomials need only about 30 bits, no
+// step needs a compensation, and the result is correctly rounded but for about one case in a hundred, with or without
+// fused multiply-add. It costs less than single precision with compensation. Double precision has polynomials for the
+// functions that models spend time in and libm for the rest. Coefficients are Chebyshev or rational least-squares fits,
+// made in 50-digit arithmetic by tools/fit_polynomials.py; the number after each name is its error there. On a GPU all
+// of it is CUDA's own library.
 #pragma once
 #include <math.h>  // not <cmath>: this one declares the overloads for float in the global namespace
 #include <cstdint>
@@ -16,16 +17,18 @@ namespace minitorch::math {
 inline namespace MINITORCH_ARCH {
 
 // X(name): functions of one argument with the same name in libm.
-#define MT_LIBM_UNARY(X)                                                                                          \
-  X(exp) X(exp2) X(expm1) X(log) X(log2) X(log10) X(log1p) X(sin) X(cos) X(tan) X(asin) X(acos) X(atan) X(sinh)   \
-  X(cosh) X(tanh) X(asinh) X(acosh) X(atanh) X(erf) X(erfc)
+#define MT_LIBM_UNARY(X)                                                                                         \
+  X(exp)                                                                                                         \
+  X(exp2)                                                                                                        \
+  X(expm1) X(log) X(log2) X(log10) X(log1p) X(sin) X(cos) X(tan) X(asin) X(acos) X(atan) X(sinh) X(cosh) X(tanh) \
+      X(asinh) X(acosh) X(atanh) X(erf) X(erfc)
 
 inline constexpr double kPi = 3.14159265358979323846;
 
 #if defined(__CUDA_ARCH__)
 
-#define MT_DEFINE(name)                                      \
-  MT_HD float name(float x) { return ::name##f(x); }         \
+#define MT_DEFINE(name)                              \
+  MT_HD float name(float x) { return ::name##f(x); } \
   MT_HD double name(double x) { return ::name(x); }
 MT_LIBM_UNARY(MT_DEFINE)
 #undef MT_DEFINE
@@ -182,7 +185,8 @@ MT_HD double log_any(double x) {
   }
 }
 
-// Sine and cosine of x = q pi/2 + r, |x| <= kTrigMax (beyond, functors take libm's; see Fallback in functors/pointwise.h).
+// Sine and cosine of x = q pi/2 + r, |x| <= kTrigMax (beyond, functors take libm's; see Fallback in
+// functors/pointwise.h).
 inline constexpr double kTrigMax = 1e6;
 struct TrigReduction {
   double r, lo;
@@ -205,8 +209,8 @@ MT_HD double sin_reduced(double r, double lo) {
     constexpr double c[] = {-0.16666666663741367, 0.00833333183062943, -0.00019840063040804117, 2.7246868722877944e-06};
     return r + r * z * horner(z, c);
   } else {  // 2^-57
-    constexpr double c[] = {-0.16666666666666666,    0.008333333333333331,    -0.00019841269841264821,
-                            2.7557319219150783e-06,  -2.5052106167335705e-08, 1.6058521349954986e-10,
+    constexpr double c[] = {-0.16666666666666666,   0.008333333333333331,    -0.00019841269841264821,
+                            2.7557319219150783e-06, -2.5052106167335705e-08, 1.6058521349954986e-10,
                             -7.586094789672621e-13};
     return r + (r * z * horner(z, c) + lo * (1.0 - 0.5 * z));
   }
@@ -243,9 +247,9 @@ MT_HD double cos(double x) {
 
 // atan on [0, 1] (2^-36).
 MT_HD double atan_unit(double x) {
-  constexpr double c[] = {0.9999999999887381,   -0.3333333295165722,  0.19999978336217084,  -0.1428522560816021,
-                          0.11105306732424464,  -0.09049179093720577, 0.07495262378099696,  -0.06022196387937433,
-                          0.04364658944281667,  -0.02600599597760862, 0.011427633277375594, -0.0031954252407363944,
+  constexpr double c[] = {0.9999999999887381,    -0.3333333295165722,  0.19999978336217084,  -0.1428522560816021,
+                          0.11105306732424464,   -0.09049179093720577, 0.07495262378099696,  -0.06022196387937433,
+                          0.04364658944281667,   -0.02600599597760862, 0.011427633277375594, -0.0031954252407363944,
                           0.00041922786011272897};
   return x * horner(x * x, c);
 }
@@ -276,8 +280,8 @@ MT_HD double erf_single(double x) {
 // erfc(x) = exp(-x^2) E(t) / (1 + 2x) for x >= 0 with t = (x-4)/(x+4) (2^-31; Shepherd and Laframboise, "Chebyshev
 // approximation of (1+2x)exp(x^2)erfc x", Math. Comp. 36, 1981).
 MT_HD double erfc_single(double x) {
-  constexpr double c[] = {1.2329951186703114,   -0.13962111166615568, 0.015379642766675982,  0.06809681374084053,
-                          -0.10103885987756042, 0.09373608059141741,  -0.06633139203611195,  0.03714864327833594,
+  constexpr double c[] = {1.2329951186703114,   -0.13962111166615568, 0.015379642766675982,   0.06809681374084053,
+                          -0.10103885987756042, 0.09373608059141741,  -0.06633139203611195,   0.03714864327833594,
                           -0.01619939929221016, 0.005084005527570462, -0.0007374951167361166, -0.00026241805201930954,
                           0.0001143988424097542};
   double a = ::fabs(x);
@@ -302,8 +306,8 @@ MT_HD double tanh_single(double x) {
 }
 }  // namespace detail
 
-// In single precision throughout, as what models spend most time in (error below 0.8 units in the last place): reduction
-// and polynomial as in exp_single.
+// In single precision throughout, as what models spend most time in (error below 0.8 units in the last place):
+// reduction and polynomial as in exp_single.
 MT_HD float exp(float x) {
   constexpr float round = 12582912.0f;  // 1.5 * 2^23
   float y = x < -104.0f ? -104.0f : x;
@@ -457,8 +461,8 @@ MT_HD float pow(float x, float y) {
   const double half = (small * 0.5 + 4503599627370496.0) - 4503599627370496.0;
   // Selects between numbers, one condition each, are what GCC turns into vector code here.
   const double sign = half + half != small ? ::copysign(1.0, dx) : 1.0;  // unless y is even
-  const double fraction = whole != small ? NAN : sign;                    // for a negative base
-  const double odd_sign = whole != small ? 1.0 : sign;                    // for zero and infinity
+  const double fraction = whole != small ? NAN : sign;                   // for a negative base
+  const double odd_sign = whole != small ? 1.0 : sign;                   // for zero and infinity
   double factor = dx < 0.0 ? fraction : odd_sign;
   factor = ::fabs(dx) == INFINITY ? odd_sign : factor;
   factor = dx > 0.0 ? 1.0 : factor;

@@ -2,7 +2,8 @@
 // vectorises the loop around a functor, CUDA runs one element a lane.
 //
 // A functor is a class template over its compute type with `operator()`; the types of its arguments and result are the
-// types of the operands. One with scalar arguments has a constructor from PointwiseParams. Two more members are optional:
+// types of the operands. One with scalar arguments has a constructor from PointwiseParams. Two more members are
+// optional:
 //   static bool exceptional(T x, ...)   and   T exceptional_value(T x, ...)
 // for functions whose vectorised form covers less than the whole range (huge arguments of sin): a block that has an
 // exceptional element is computed by the second, element by element.
@@ -42,14 +43,14 @@ using wrapping_t = std::conditional_t<sizeof(T) < 8, uint32_t, uint64_t>;
 template <class T>
 inline constexpr bool wraps_v = std::is_integral_v<T> && !std::is_same_v<T, bool>;
 
-#define MT_ARITHMETIC(function, symbol)                                                                          \
-  template <class T>                                                                                             \
-  MT_HD T function(T a, T b) {                                                                                   \
-    if constexpr (wraps_v<T>) {                                                                                  \
-      return static_cast<T>(static_cast<wrapping_t<T>>(a) symbol static_cast<wrapping_t<T>>(b));                 \
-    } else {                                                                                                     \
-      return static_cast<T>(a symbol b);                                                                         \
-    }                                                                                                            \
+#define MT_ARITHMETIC(function, symbol)                                                          \
+  template <class T>                                                                             \
+  MT_HD T function(T a, T b) {                                                                   \
+    if constexpr (wraps_v<T>) {                                                                  \
+      return static_cast<T>(static_cast<wrapping_t<T>>(a) symbol static_cast<wrapping_t<T>>(b)); \
+    } else {                                                                                     \
+      return static_cast<T>(a symbol b);                                                         \
+    }                                                                                            \
   }
 MT_ARITHMETIC(plus, +)
 MT_ARITHMETIC(minus, -)
@@ -57,14 +58,14 @@ MT_ARITHMETIC(times, *)
 #undef MT_ARITHMETIC
 
 // MT_UNARY_FUNCTOR(Name, expression in x), MT_BINARY_FUNCTOR(Name, expression in a and b): T -> T.
-#define MT_UNARY_FUNCTOR(Name, ...)               \
-  template <class T>                              \
-  struct Name {                                   \
-    MT_HD T operator()(T x) const { return __VA_ARGS__; } \
-  };
-#define MT_BINARY_FUNCTOR(Name, ...)                      \
+#define MT_UNARY_FUNCTOR(Name, ...)                       \
   template <class T>                                      \
   struct Name {                                           \
+    MT_HD T operator()(T x) const { return __VA_ARGS__; } \
+  };
+#define MT_BINARY_FUNCTOR(Name, ...)                           \
+  template <class T>                                           \
+  struct Name {                                                \
     MT_HD T operator()(T a, T b) const { return __VA_ARGS__; } \
   };
 #define MT_PREDICATE(Name, ...)                              \
@@ -105,20 +106,20 @@ MT_UNARY_FUNCTOR(Rsqrt, T(1) / math::sqrt(x))
 #if defined(__CUDA_ARCH__)
 #define MT_TRIG_FUNCTOR(Name, function) MT_UNARY_FUNCTOR(Name, math::function(x))
 #else
-#define MT_TRIG_FUNCTOR(Name, function)                                                       \
-  template <class T>                                                                          \
-  struct Name {                                                                               \
-    MT_HD T operator()(T x) const { return math::function(x); }                               \
-    static MT_HD bool exceptional(T x)                                                        \
-      requires(!is_complex_v<T>)                                                              \
-    {                                                                                         \
-      return !(x < T(math::detail::kTrigMax) && x > T(-math::detail::kTrigMax));              \
-    }                                                                                         \
-    MT_HD T exceptional_value(T x) const                                                      \
-      requires(!is_complex_v<T>)                                                              \
-    {                                                                                         \
-      return static_cast<T>(::function(static_cast<double>(x)));                              \
-    }                                                                                         \
+#define MT_TRIG_FUNCTOR(Name, function)                                          \
+  template <class T>                                                             \
+  struct Name {                                                                  \
+    MT_HD T operator()(T x) const { return math::function(x); }                  \
+    static MT_HD bool exceptional(T x)                                           \
+      requires(!is_complex_v<T>)                                                 \
+    {                                                                            \
+      return !(x < T(math::detail::kTrigMax) && x > T(-math::detail::kTrigMax)); \
+    }                                                                            \
+    MT_HD T exceptional_value(T x) const                                         \
+      requires(!is_complex_v<T>)                                                 \
+    {                                                                            \
+      return static_cast<T>(::function(static_cast<double>(x)));                 \
+    }                                                                            \
   };
 #endif
 MT_TRIG_FUNCTOR(Sin, sin)
@@ -273,7 +274,8 @@ struct Div {
   MT_HD T operator()(T a, T b) const { return a / b; }
 };
 
-// Division rounded towards zero. Integers: the caller has refused zero divisors; -1 is apart because INT_MIN / -1 traps.
+// Division rounded towards zero. Integers: the caller has refused zero divisors; -1 is apart because INT_MIN / -1
+// traps.
 template <class T>
 struct DivTrunc {
   static constexpr bool divides = true, wide_scalar = true;
@@ -316,17 +318,17 @@ struct DivFloor {
 #if defined(__CUDA_ARCH__)
 #define MT_FMOD_EXCEPTIONS(expression)
 #else
-#define MT_FMOD_EXCEPTIONS(expression)                        \
-  static MT_HD bool exceptional(T a, T b)                     \
-    requires(std::is_same_v<T, float>)                        \
-  {                                                           \
-    return !math::fmod_is_small(a, b);                        \
-  }                                                           \
-  MT_HD T exceptional_value(T a, T b) const                   \
-    requires(std::is_same_v<T, float>)                        \
-  {                                                           \
-    const T mod = ::fmodf(a, b);                              \
-    return expression;                                        \
+#define MT_FMOD_EXCEPTIONS(expression)      \
+  static MT_HD bool exceptional(T a, T b)   \
+    requires(std::is_same_v<T, float>)      \
+  {                                         \
+    return !math::fmod_is_small(a, b);      \
+  }                                         \
+  MT_HD T exceptional_value(T a, T b) const \
+    requires(std::is_same_v<T, float>)      \
+  {                                         \
+    const T mod = ::fmodf(a, b);            \
+    return expression;                      \
   }
 #endif
 template <class T>
@@ -440,7 +442,7 @@ MT_COMPARISON(LogicalAnd, (a != T(0)) & (b != T(0)))
 MT_COMPARISON(LogicalOr, (a != T(0)) | (b != T(0)))
 MT_COMPARISON(LogicalXor, (a != T(0)) != (b != T(0)))
 
-MT_BINARY_FUNCTOR(BitwiseAnd, static_cast<T>(a & b))
+MT_BINARY_FUNCTOR(BitwiseAnd, static_cast<T>(a& b))
 MT_BINARY_FUNCTOR(BitwiseOr, static_cast<T>(a | b))
 MT_BINARY_FUNCTOR(BitwiseXor, static_cast<T>(a ^ b))
 // Shifts by a negative count or by the width and more: 0, or all sign bits to the right.

@@ -7,8 +7,7 @@ namespace minitorch {
 using RealTypes = Types<float, double, uint8_t, int8_t, int16_t, int32_t, int64_t>;
 using RealBoolTypes = Types<float, double, uint8_t, int8_t, int16_t, int32_t, int64_t, bool>;
 using FloatComplexTypes = Types<float, double, Complex<float>, Complex<double>>;
-using NumericTypes =
-    Types<float, double, uint8_t, int8_t, int16_t, int32_t, int64_t, Complex<float>, Complex<double>>;
+using NumericTypes = Types<float, double, uint8_t, int8_t, int16_t, int32_t, int64_t, Complex<float>, Complex<double>>;
 using AllTypes =
     Types<float, double, uint8_t, int8_t, int16_t, int32_t, int64_t, Complex<float>, Complex<double>, bool>;
 using AllUnsignedTypes = Types<float, double, uint8_t, int8_t, int16_t, int32_t, int64_t, Complex<float>,

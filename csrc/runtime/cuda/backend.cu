@@ -1,5 +1,5 @@
-// NVIDIA GPUs as devices. libminitorch opens this library at run time and asks minitorch_cuda_backend() for the backend;
-// it answers null, with the reason, when there is no usable GPU.
+// NVIDIA GPUs as devices. libminitorch opens this library at run time and asks minitorch_cuda_backend() for the
+// backend; it answers null, with the reason, when there is no usable GPU.
 #include <array>
 #include <atomic>
 #include <memory>
@@ -185,7 +185,8 @@ class CudaBackend final : public Backend {
     cuda::check(cudaMemcpyAsync(to, from, bytes, cudaMemcpyDefault, handle(stream)), "copying memory");
   }
   void copy_to_host(void* host, const void* device_ptr, size_t bytes, Stream stream) override {
-    cuda::check(cudaMemcpyAsync(host, device_ptr, bytes, cudaMemcpyDeviceToHost, handle(stream)), "copying to the host");
+    cuda::check(cudaMemcpyAsync(host, device_ptr, bytes, cudaMemcpyDeviceToHost, handle(stream)),
+                "copying to the host");
     synchronize_stream(stream);
   }
 
@@ -208,7 +209,8 @@ class CudaBackend final : public Backend {
   static int64_t create_stream(Streams& s, int device, bool high_priority) {
     const ScopedDevice scope(device);
     cudaStream_t stream;
-    cuda::check(cudaStreamCreateWithPriority(&stream, cudaStreamNonBlocking, high_priority ? -1 : 0), "creating a stream");
+    cuda::check(cudaStreamCreateWithPriority(&stream, cudaStreamNonBlocking, high_priority ? -1 : 0),
+                "creating a stream");
     s.handles.push_back(stream);
     return 2 * static_cast<int64_t>(s.handles.size()) + high_priority;
   }

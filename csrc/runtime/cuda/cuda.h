@@ -14,7 +14,8 @@ inline void check(cudaError_t error, const char* what) {
   throw std::runtime_error(std::string("minitorch: ") + what + " failed: " + cudaGetErrorString(error));
 }
 
-// After a launch: a bad configuration shows itself here, and with MINITORCH_LAUNCH_BLOCKING=1 a fault in the kernel too.
+// After a launch: a bad configuration shows itself here, and with MINITORCH_LAUNCH_BLOCKING=1 a fault in the kernel
+// too.
 void check_launch(const char* kernel);
 
 // The calling thread's current stream on its current device.
