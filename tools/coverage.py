@@ -58,7 +58,7 @@ def page(table: dict[str, dict[str, str]]) -> str:
         f"{counts['own']} have a kernel here, {counts['composite']} are composed by PyTorch from other operators, "
         f"{counts['missing']} are missing and go to the fallback (`MINITORCH_FALLBACK`).",
         "",
-        "A composite operator works when the operators that it is composed of do. What is tested against native, "
+        "A composite operator works when the operators that it is composed of do. What is tested against native "
         "is in [tests/conformance](../tests/conformance/README.md).",
         "",
     ]

@@ -44,15 +44,14 @@ at::Tensor empty_with_strides(at::IntArrayRef size, at::IntArrayRef stride, std:
   return fill_if_deterministic(empty_strided(size, stride, c10::dtype_or_default(dtype)));
 }
 
+// clang-format off
 // Every dtype that has arithmetic here, with its type on PyTorch's side.
-#define MT_FOR_SCALAR_TYPES(X)                                                                                  \
-  X(uint8_t, Byte)                                                                                              \
-  X(int8_t, Char)                                                                                               \
-  X(int16_t, Short)                                                                                             \
-  X(int, Int)                                                                                                   \
-  X(int64_t, Long) X(bool, Bool) X(uint16_t, UInt16) X(uint32_t, UInt32) X(uint64_t, UInt64) X(c10::Half, Half) \
-      X(c10::BFloat16, BFloat16) X(float, Float) X(double, Double) X(c10::complex<float>, ComplexFloat)         \
-          X(c10::complex<double>, ComplexDouble)
+#define MT_FOR_SCALAR_TYPES(X)                                                            \
+  X(uint8_t, Byte) X(int8_t, Char) X(int16_t, Short) X(int, Int) X(int64_t, Long)         \
+  X(bool, Bool) X(uint16_t, UInt16) X(uint32_t, UInt32) X(uint64_t, UInt64)               \
+  X(c10::Half, Half) X(c10::BFloat16, BFloat16) X(float, Float) X(double, Double)         \
+  X(c10::complex<float>, ComplexFloat) X(c10::complex<double>, ComplexDouble)
+// clang-format on
 
 // Native converts the value to the tensor's dtype first; this raises its error when that overflows.
 void check_convertible(const at::Scalar& value, at::ScalarType dtype) {

@@ -8,11 +8,11 @@
 #include "ops/pointwise.h"
 
 // X(name): structured with variants name, name_, name.out; stub and kernel have the same name.
-#define MT_BINARY(X)                                                                                                \
-  X(atan2)                                                                                                          \
-  X(fmax)                                                                                                           \
-  X(fmin) X(gcd) X(heaviside) X(hypot) X(igamma) X(igammac) X(lcm) X(logaddexp) X(logaddexp2) X(maximum) X(minimum) \
-      X(nextafter)
+// clang-format off
+#define MT_BINARY(X)                                                                      \
+  X(atan2) X(fmax) X(fmin) X(gcd) X(heaviside) X(hypot) X(igamma) X(igammac) X(lcm)       \
+  X(logaddexp) X(logaddexp2) X(maximum) X(minimum) X(nextafter)
+// clang-format on
 // X(name): variants name.Tensor, name_.Tensor, name.Tensor_out
 #define MT_TENSOR_BINARY(X) X(bitwise_and) X(bitwise_or) X(bitwise_xor) X(fmod) X(remainder)
 #define MT_COMPARISONS(X) X(eq) X(ne) X(lt) X(le) X(gt) X(ge)

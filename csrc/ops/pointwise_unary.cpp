@@ -8,21 +8,18 @@
 
 #include "ops/pointwise.h"
 
+// clang-format off
 // X(name): structured, stub and kernel have this one name.
-#define MT_UNARY(X)                                                                                                   \
-  X(acos)                                                                                                             \
-  X(acosh)                                                                                                            \
-  X(asin)                                                                                                             \
-  X(asinh)                                                                                                            \
-  X(atan)                                                                                                             \
-  X(atanh) X(bitwise_not) X(ceil) X(cos) X(cosh) X(digamma) X(erf) X(erfc) X(erfinv) X(exp) X(exp2) X(expm1) X(floor) \
-      X(frac) X(i0) X(isneginf) X(isposinf) X(lgamma) X(log) X(log10) X(log1p) X(log2) X(neg) X(reciprocal) X(round)  \
-          X(rsqrt) X(sigmoid) X(sign) X(signbit) X(sin) X(sinc) X(sinh) X(sqrt) X(tan) X(tanh) X(trunc)
+#define MT_UNARY(X)                                                                                         \
+  X(acos) X(acosh) X(asin) X(asinh) X(atan) X(atanh) X(bitwise_not) X(ceil) X(cos) X(cosh) X(digamma)       \
+  X(erf) X(erfc) X(erfinv) X(exp) X(exp2) X(expm1) X(floor) X(frac) X(i0) X(isneginf) X(isposinf) X(lgamma) \
+  X(log) X(log10) X(log1p) X(log2) X(neg) X(reciprocal) X(round) X(rsqrt) X(sigmoid) X(sign) X(signbit)     \
+  X(sin) X(sinc) X(sinh) X(sqrt) X(tan) X(tanh) X(trunc)
 // X(name, kernel): the special_ ones.
-#define MT_SPECIAL_UNARY(X) \
-  X(special_entr, entr)     \
-  X(special_erfcx, erfcx)   \
-  X(special_i0e, i0e) X(special_i1, i1) X(special_i1e, i1e) X(special_log_ndtr, log_ndtr) X(special_ndtri, ndtri)
+#define MT_SPECIAL_UNARY(X)                                                            \
+  X(special_entr, entr) X(special_erfcx, erfcx) X(special_i0e, i0e) X(special_i1, i1)  \
+  X(special_i1e, i1e) X(special_log_ndtr, log_ndtr) X(special_ndtri, ndtri)
+// clang-format on
 
 namespace minitorch {
 namespace {

@@ -16,12 +16,12 @@
 namespace minitorch::math {
 inline namespace MINITORCH_ARCH {
 
+// clang-format off
 // X(name): functions of one argument with the same name in libm.
-#define MT_LIBM_UNARY(X)                                                                                         \
-  X(exp)                                                                                                         \
-  X(exp2)                                                                                                        \
-  X(expm1) X(log) X(log2) X(log10) X(log1p) X(sin) X(cos) X(tan) X(asin) X(acos) X(atan) X(sinh) X(cosh) X(tanh) \
-      X(asinh) X(acosh) X(atanh) X(erf) X(erfc)
+#define MT_LIBM_UNARY(X)                                                                    \
+  X(exp) X(exp2) X(expm1) X(log) X(log2) X(log10) X(log1p) X(sin) X(cos) X(tan) X(asin)     \
+  X(acos) X(atan) X(sinh) X(cosh) X(tanh) X(asinh) X(acosh) X(atanh) X(erf) X(erfc)
+// clang-format on
 
 inline constexpr double kPi = 3.14159265358979323846;
 
