@@ -96,7 +96,9 @@ TEST(BlockSize, IsAlignedTightAndConsistentWithItsClass) {
     ASSERT_GE(size, n);
     ASSERT_EQ(size % kBlockAlignment, 0u);
     ASSERT_EQ(round_block_size(size), size);
-    if (n > 512) ASSERT_LE(size - n, n / 8) << n;
+    if (n > 512) {
+      ASSERT_LE(size - n, n / 8) << n;
+    }
     if (size <= kQuickLimit) {
       const int c = quick_class(size);
       ASSERT_TRUE(c >= 0 && c < kQuickClasses);
@@ -367,6 +369,7 @@ TEST(CachingAllocator, KnowsItsOwnMemory) {
 }
 
 TEST(DeviceMemory, AChildAfterForkMayAllocateWhileThreadsWereBusy) {
+  caching_allocator(0);  // made before any fork, as importing the module does
   std::atomic<bool> stop{false};
   std::thread busy([&] {
     while (!stop) deallocate(allocate(0, 100));
