@@ -10,7 +10,3 @@ from minitorch_backend._load import register
 __version__ = "0.1.0"
 
 register()
-
-
-def _autoload() -> None:
-    """Entry point ``torch.backends``: importing this module has done the work."""

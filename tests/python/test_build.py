@@ -22,6 +22,13 @@ def python(code: str, **environment: str) -> subprocess.CompletedProcess:
     return subprocess.run([sys.executable, "-c", code], env=env, capture_output=True, text=True, check=False, cwd=ROOT)
 
 
+@pytest.mark.parametrize("first", ["import torch", "import minitorch_backend", "import torch, minitorch_backend"])
+def test_the_device_is_there_whatever_is_imported_first(first):
+    code = first + "; import torch; print(torch.ones(2, device='minitorch').exp().device.type)"
+    result = python(code, TORCH_DEVICE_BACKEND_AUTOLOAD="1")
+    assert result.stdout.strip() == "minitorch", result.stderr
+
+
 def test_library_for_another_torch_names_both(tmp_path):
     info = tmp_path / "_build_info.json"
     info.write_text(json.dumps({**BUILD_INFO, "torch": "2.10.0+cpu"}))
