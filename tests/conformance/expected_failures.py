@@ -7,7 +7,6 @@ FLOATS = "float32 float64 bfloat16 float16"
 INTEGERS = "bool int16 int32 int64 int8 uint8"
 
 EXPECTED_FAILURES: tuple[tuple[str, str, str | None, str], ...] = (
-    ("addr", "inplace", None, "native's addr_ refuses a 0-dim self that its meta would broadcast; ours computes it"),
     ("cumprod", "out", INTEGERS, "native refuses a bool out=, ours casts into it"),
     ("cumsum", "out", INTEGERS, "native refuses a bool out=, ours casts into it"),
     ("mean", "out", FLOATS, "both refuse an integer out=, ours with a NotImplementedError"),
@@ -30,7 +29,12 @@ EXPECTED_FAILURES: tuple[tuple[str, str, str | None, str], ...] = (
     ),
     ("nn_functional_conv_transpose3d", "noncontig", "float32", "as forward"),
     ("nn_functional_scaled_dot_product_attention", "grad", "bfloat16", "error 0.23, native's 0.08, values to 25"),
-    ("nn_functional_logsigmoid", "out", FLOATS, "both refuse a wrong dtype of out=, in other words"),
+    (
+        "nn_functional_multi_head_attention_forward",
+        "noncontig",
+        "bfloat16",
+        "ill-conditioned: a weight exp(-10), where one rounding of the logit is a factor 1.6; native is off by 6 times too",
+    ),
     ("native_batch_norm", "out", FLOATS, "both refuse a wrong dtype of out=, in other words"),
     ("_native_batch_norm_legit", "out", FLOATS, "both refuse a wrong dtype of out=, in other words"),
 )
