@@ -31,7 +31,7 @@ TASKS = {"digits": DigitsTask, "gpt": TextTask}
 STEPS = {"digits": 300, "gpt": 500}
 EARLY_STEPS = 20  # up to here rounding has not been amplified by training yet
 EARLY_BAND = 1e-3  # largest loss difference in these steps
-# Largest loss difference in all steps. Training amplifies rounding: native with one thread and native with two differ by
+# Largest loss difference in all steps. Training amplifies rounding: native with one thread and with two differ by
 # 0.017 and 0.015 in these runs. The band is three times that.
 BAND = {"digits": 0.05, "gpt": 0.05}
 LOSS_FLOOR = 0.1  # differences are relative to the reference's loss, or to this if it is larger
