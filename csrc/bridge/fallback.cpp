@@ -121,10 +121,32 @@ void record(const std::string& op, int64_t bytes, double seconds) {
   r.seconds += seconds;
 }
 
+// Native CPU would compute a mix of host and device tensors without a word, since both are host memory to it. A CPU
+// scalar among device tensors is as welcome as it is in native.
+void check_devices(const c10::OperatorHandle& op, at::ArrayRef<c10::IValue> args) {
+  std::optional<at::Device> ours, other;
+  const auto see = [&](const at::Tensor& t) {
+    if (!t.defined()) return;
+    if (t.device().type() == kDevice) {
+      ours = t.device();
+    } else if (!t.is_cpu() || t.dim() > 0) {
+      other = t.device();
+    }
+  };
+  for (const c10::IValue& v : args) {
+    if (v.isTensor()) see(v.toTensor());
+    if (v.isTensorList())
+      for (const at::Tensor& t : v.toTensorVector()) see(t);
+  }
+  TORCH_CHECK(!ours || !other, "Expected all tensors to be on the same device, but found at least two devices, ", *ours,
+              " and ", *other, "! (when checking the arguments of ", c10::toString(op.operator_name()), ")");
+}
+
 void fallback(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
   const std::string name = c10::toString(op.operator_name());
   const size_t arguments = op.schema().arguments().size();
   const auto args = torch::jit::last(*stack, arguments);
+  check_devices(op, args);
   if (policy() == FallbackPolicy::error || !backend().host_accessible()) {
     std::string dtype = "none";
     for (const c10::IValue& v : args)

@@ -2,6 +2,8 @@
 // backward; it calls these two operators for devices other than its own.
 #include <ATen/native/ConvUtils.h>
 
+#include <sstream>
+
 #include "bridge/tensor.h"
 #include "kernels/convolution.h"
 
@@ -76,6 +78,26 @@ ConvArgs relation(const at::Tensor& input, const at::Tensor& weight, const at::T
   return args;
 }
 
+// Native's check, whose text names only the last dimensions that there are.
+void check_output_padding(at::IntArrayRef output_padding, const Geometry& geometry) {
+  const size_t n = output_padding.size();
+  bool small = true;
+  for (size_t d = 0; d < n; d++)
+    small = small && (output_padding[d] < geometry.stride[d] || output_padding[d] < geometry.dilation[d]);
+  if (small) return;
+  // One spatial dimension is computed as two, in the texts too.
+  static constexpr const char* kNames[] = {"depth", "height", "width"};
+  std::ostringstream text;
+  const auto list = [&](const char* what, at::IntArrayRef values, int64_t missing) {
+    for (size_t d = n == 3 ? 0 : 1; d < 3; d++)
+      text << ' ' << what << '_' << kNames[d] << ": " << (d + n < 3 ? missing : values[d + n - 3]);
+  };
+  list("output_padding", output_padding, 0);
+  list("stride", geometry.stride, 1);
+  list("dilation", geometry.dilation, 1);
+  TORCH_CHECK(false, "output padding must be smaller than either stride or dilation, but got", text.str());
+}
+
 at::Tensor convolution(const at::Tensor& input, const at::Tensor& weight, const std::optional<at::Tensor>& bias_opt,
                        at::IntArrayRef stride, at::IntArrayRef padding, at::IntArrayRef dilation, bool transposed,
                        at::IntArrayRef output_padding, int64_t groups) {
@@ -83,6 +105,7 @@ at::Tensor convolution(const at::Tensor& input, const at::Tensor& weight, const 
   check_types(input, weight, bias);
   for (int64_t d : dilation) TORCH_CHECK(d > 0, "non-positive dilation is not supported");
   const Geometry geometry{stride, padding, dilation, groups};
+  if (transposed) check_output_padding(output_padding, geometry);
   const auto sizes = transposed
                          ? at::native::conv_input_size(input.sizes(), weight.sizes(), padding, output_padding, stride,
                                                        dilation, groups)

@@ -119,10 +119,12 @@ const at::Tensor& resize_(const at::Tensor& self, at::IntArrayRef size, std::opt
   at::detail::check_size_nonnegative(size);
   auto* impl = self.unsafeGetTensorImpl();
   if (self.sizes() != size) {
-    impl->set_sizes_contiguous(size);
+    // The memory first: when there is none left, the tensor stays as it was.
     const size_t bytes = at::detail::computeStorageNbytesContiguous(size, self.dtype().itemsize(),
                                                                     static_cast<size_t>(self.storage_offset()));
-    if (self.numel() > 0 && bytes > self.storage().nbytes()) at::native::resize_bytes_nocuda(self.storage(), bytes);
+    if (c10::multiply_integers(size) > 0 && bytes > self.storage().nbytes())
+      at::native::resize_bytes_nocuda(self.storage(), bytes);
+    impl->set_sizes_contiguous(size);
   }
   if (format) {
     TORCH_CHECK(*format != at::MemoryFormat::Preserve, "Unsupported memory format", *format);

@@ -51,6 +51,14 @@ std::tuple<at::Tensor, at::Tensor, at::Tensor> rows_backward(const at::Tensor& g
   check_same_device({&grad_out, &input, &mean_in, &rstd_in, &weight_in, &bias});
   TORCH_CHECK(grad_out.scalar_type() == input.scalar_type(), "expected scalar type ", input.scalar_type(),
               " but found ", grad_out.scalar_type());
+  TORCH_CHECK(grad_out.sizes() == input.sizes(), "expected grad_out of shape ", input.sizes(), ", got ",
+              grad_out.sizes());
+  TORCH_CHECK(
+      input.numel() == rows * cols && rstd_in.numel() == rows && (!mean_in.defined() || mean_in.numel() == rows),
+      "expected one mean and one rstd for each of ", rows, " rows of ", cols, " elements, got ", rstd_in.numel(),
+      " for an input of shape ", input.sizes());
+  TORCH_CHECK(!weight_in.defined() || weight_in.numel() == cols, "expected a weight of ", cols, " elements, got ",
+              weight_in.numel());
   const at::Tensor x = input.contiguous(), dy = grad_out.contiguous(), weight = contiguous_or_undefined(weight_in);
   const at::Tensor mean = contiguous_or_undefined(mean_in), rstd = rstd_in.contiguous();
   const at::Tensor& shaped = weight.defined() ? weight : bias;

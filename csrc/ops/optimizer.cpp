@@ -18,6 +18,11 @@ const float* float_pointer(const std::optional<Tensor>& t) {
   return static_cast<const float*>(t->const_data_ptr());
 }
 
+// Native's error for a list of states that lacks some.
+void check_complete(const char* name, TensorList list, TensorList params) {
+  TORCH_CHECK(list.size() == params.size(), "Expected ", name, ".size() == n_tensors to be true, but got false.");
+}
+
 // The lists as kernel items. Every list is empty (an unused state) or has a tensor for each parameter.
 std::vector<OptimizerItem> items_of(TensorList params, TensorList grads, std::initializer_list<TensorList> states,
                                     TensorList steps) {
@@ -55,6 +60,10 @@ void fused_adam(TensorList params, TensorList grads, TensorList means, TensorLis
                 TensorList steps, double lr, double beta1, double beta2, double weight_decay, double eps, bool amsgrad,
                 bool maximize, const std::optional<Tensor>& grad_scale, const std::optional<Tensor>& found_inf) {
   if (params.empty()) return;
+  check_complete("exp_avgs", means, params);
+  check_complete("exp_avg_sqs", squares, params);
+  check_complete("state_steps", steps, params);
+  if (amsgrad) check_complete("max_exp_avg_sqs", largest, params);
   const auto items = items_of(params, grads, {means, squares, amsgrad ? largest : TensorList{}}, steps);
   OptimizerParams p;
   p.lr = lr, p.beta1 = beta1, p.beta2 = beta2, p.weight_decay = weight_decay, p.eps = eps;
@@ -76,6 +85,7 @@ void fused_sgd(TensorList params, TensorList grads, TensorList buffers, double w
                double dampening, bool nesterov, bool maximize, bool first_step, const std::optional<Tensor>& grad_scale,
                const std::optional<Tensor>& found_inf) {
   if (params.empty()) return;
+  if (momentum != 0) check_complete("momentum_buffer_list", buffers, params);
   const auto items = items_of(params, grads, {momentum != 0 ? buffers : TensorList{}}, {});
   OptimizerParams p;
   p.lr = lr, p.weight_decay = weight_decay, p.momentum = momentum, p.dampening = dampening;
@@ -95,6 +105,8 @@ void fused_adagrad(TensorList params, TensorList grads, TensorList sums, TensorL
                    double weight_decay, double eps, bool maximize, const std::optional<Tensor>& grad_scale,
                    const std::optional<Tensor>& found_inf) {
   if (params.empty()) return;
+  check_complete("state_sums", sums, params);
+  check_complete("state_steps", steps, params);
   const auto items = items_of(params, grads, {sums}, steps);
   OptimizerParams p;
   p.lr = lr, p.lr_decay = lr_decay, p.weight_decay = weight_decay, p.eps = eps, p.maximize = maximize;

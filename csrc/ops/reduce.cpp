@@ -177,6 +177,7 @@ void reduce_stub(at::TensorIterator& iter) {
 }
 
 void aminmax_dim(const at::Tensor& self, int64_t dim, bool keepdim, at::Tensor& min, at::Tensor& max) {
+  if (min.numel() == 0) return;
   reduce(ReduceOp::aminmax, self, at::IntArrayRef(dim), keepdim, self.scalar_type(), {}, min, max);
 }
 void aminmax_all(const at::Tensor& self, at::Tensor& min, at::Tensor& max) {

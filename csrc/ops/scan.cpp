@@ -1,4 +1,5 @@
 // cumsum, cumprod, logcumsumexp, cummax and cummin: PyTorch's checks, our kernels.
+#include <ATen/MemoryOverlap.h>
 #include <ATen/WrapDimUtils.h>
 #include <ATen/native/ReduceOps.h>
 #include <ATen/native/Resize.h>
@@ -14,6 +15,7 @@ namespace {
 
 template <ScanOp op>
 void scan_stub(const at::Tensor& result, const at::Tensor& self, int64_t dim) {
+  at::assert_no_internal_overlap(result);
   scan_kernel(op, view_of(result), view_of(self), static_cast<int>(dim));
 }
 

@@ -16,9 +16,16 @@
 namespace minitorch {
 namespace {
 
+// Native's error for outputs whose elements share memory.
+void assert_writable(const at::Tensor& values, const at::Tensor& indices) {
+  at::assert_no_internal_overlap(values);
+  at::assert_no_internal_overlap(indices);
+}
+
 struct Sort : at::meta::structured_sort_stable {
   void impl(const at::Tensor& self, std::optional<bool>, int64_t dim, bool descending, const at::Tensor& values,
             const at::Tensor& indices) {
+    assert_writable(values, indices);
     if (self.numel() == 0) return;
     TORCH_CHECK(!self.is_complex(), " Sort does not support complex dtypes on CPU");
     sort_kernel(view_of(values), view_of(indices), view_of(self), static_cast<int>(at::maybe_wrap_dim(dim, self.dim())),
@@ -29,6 +36,7 @@ struct Sort : at::meta::structured_sort_stable {
 struct TopK : at::meta::structured_topk {
   void impl(const at::Tensor& self, int64_t k, int64_t dim, bool largest, bool, const at::Tensor& values,
             const at::Tensor& indices) {
+    assert_writable(values, indices);
     if (values.numel() == 0) return;
     topk_kernel(view_of(values), view_of(indices), view_of(self), static_cast<int>(at::maybe_wrap_dim(dim, self.dim())),
                 k, largest);
@@ -38,6 +46,7 @@ struct TopK : at::meta::structured_topk {
 // Outputs that have lost the reduced dimension get it back for the kernel, as a view.
 void select(SelectOp op, const at::Tensor& self, const at::Tensor& values, const at::Tensor& indices, int64_t dim,
             bool keepdim, int64_t k = 0) {
+  assert_writable(values, indices);
   if (values.numel() == 0) return;
   const bool missing = !keepdim && self.dim() > 0;
   const at::Tensor v = missing ? values.unsqueeze(dim) : values, i = missing ? indices.unsqueeze(dim) : indices;

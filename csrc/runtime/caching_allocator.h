@@ -15,8 +15,8 @@
 // most that client code ever held at once, plus a sixteenth and 8 MiB. Without this a process whose sizes vary would
 // keep a multiple of what it needs.
 //
-// Everything is under one lock that is held for some ten nanoseconds on the fast path; system calls and waits for
-// events are made without it, except for a new segment.
+// Everything is under one lock that is held for some ten nanoseconds on the fast path. Waits for events are made
+// without it; taking memory from the system and giving it back happen under it, since they change the lists.
 #pragma once
 #include <atomic>
 #include <map>
