@@ -6,6 +6,8 @@ import pytest
 import torch
 import torch.nn.functional as F
 
+from tests.python.layouts import LAYOUTS, arrange
+
 DEVICE = "minitorch"
 TOLERANCE = {
     torch.float64: dict(rtol=1e-10, atol=1e-10),
@@ -14,27 +16,10 @@ TOLERANCE = {
     torch.float16: dict(rtol=2e-3, atol=2e-3),
 }
 DTYPES = list(TOLERANCE)
-LAYOUTS = ["contiguous", "channels_last", "transposed", "sliced", "expanded"]
 
 
 def close(actual, expected, dtype, **kw):
     torch.testing.assert_close(actual.cpu(), expected, **{**TOLERANCE[dtype], **kw})
-
-
-def arrange(x, layout):
-    """`x` with the same values in another memory layout."""
-    if layout == "channels_last":
-        formats = {4: torch.channels_last, 5: torch.channels_last_3d}
-        return x.contiguous(memory_format=formats[x.dim()]) if x.dim() in formats else x
-    if layout == "transposed":
-        return x.transpose(0, -1).contiguous().transpose(0, -1)
-    if layout == "sliced":
-        big = torch.zeros(*x.shape[:-1], 2 * x.shape[-1] + 3, dtype=x.dtype)
-        big[..., 3::2] = x
-        return big[..., 3::2]
-    if layout == "expanded":
-        return x[:1].expand_as(x)
-    return x
 
 
 def both(fn, tensors, dtype, grad_scale=1.0, **kw):

@@ -6,6 +6,8 @@ import pytest
 import torch
 import torch.nn.functional as F
 
+from tests.python.layouts import LAYOUTS, arrange
+
 DEVICE = "minitorch"
 aten = torch.ops.aten
 TOLERANCE = {
@@ -16,22 +18,6 @@ TOLERANCE = {
 }
 FLOATS = list(TOLERANCE)
 INTS = [torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64]
-LAYOUTS = ["contiguous", "channels_last", "transposed", "sliced", "expanded"]
-
-
-def arrange(x, layout):
-    if layout == "channels_last":
-        formats = {4: torch.channels_last, 5: torch.channels_last_3d}
-        return x.contiguous(memory_format=formats[x.dim()]) if x.dim() in formats else x
-    if layout == "transposed":
-        return x.transpose(0, -1).contiguous().transpose(0, -1)
-    if layout == "sliced":
-        big = torch.zeros(*x.shape[:-1], 2 * x.shape[-1] + 3, dtype=x.dtype)
-        big[..., 3::2] = x
-        return big[..., 3::2]
-    if layout == "expanded":
-        return x[:1].expand_as(x)
-    return x
 
 
 def distinct(shape, dtype=torch.float32):
