@@ -1,0 +1,39 @@
+"""The command ``minitorch``. Each subcommand is imported only when it is called, so that ``minitorch --help`` is quick.
+
+A subcommand is a click command in a module of its own, named in ``COMMANDS``.
+"""
+
+import importlib
+
+import click
+
+# name: (module, attribute, the line that --help shows)
+COMMANDS = {
+    "info": ("minitorch_backend.info", "info", "Backend, devices, instruction set, versions and memory."),
+}
+
+
+class LazyGroup(click.Group):
+    """A group whose commands come from ``COMMANDS``; the pattern is the one in click's documentation."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return sorted(COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        if cmd_name not in COMMANDS:
+            return None
+        module, attribute, _ = COMMANDS[cmd_name]
+        return getattr(importlib.import_module(module), attribute)
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, COMMANDS[name][2]) for name in self.list_commands(ctx)])
+
+
+@click.group(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(package_name="minitorch-backend", prog_name="minitorch")
+def main() -> None:
+    """minitorch: run PyTorch code on a device written from nothing, diff it against native torch, race its kernels.
+
+    Shell completion: eval "$(_MINITORCH_COMPLETE=bash_source minitorch)", likewise zsh_source and fish_source.
+    """

@@ -1,0 +1,38 @@
+"""``minitorch info``: what this build is and what it runs on."""
+
+import platform
+
+import click
+import torch
+from rich.console import Console
+from rich.table import Table
+
+import minitorch_backend
+from minitorch_backend import _C
+
+
+def facts() -> dict[str, str]:
+    """Name and value of everything that ``minitorch info`` prints."""
+    device = torch.minitorch.get_device_properties(0)
+    free, total = torch.minitorch.mem_get_info(0)
+    return {
+        "minitorch": minitorch_backend.__version__,
+        "torch": str(torch.__version__),
+        "Python": platform.python_version(),
+        "backend": _C.backend_name(),
+        "instruction set": _C.isa(),
+        "devices": str(torch.minitorch.device_count()),
+        "device 0": device.name,
+        "memory free": f"{free / 2**30:.1f} of {total / 2**30:.1f} GiB",
+        "threads": str(torch.get_num_threads()),
+        "fallback": _C.fallback_policy().name,
+    }
+
+
+@click.command()
+def info() -> None:
+    """Print backend, devices, instruction set, versions and memory."""
+    table = Table(show_header=False, box=None)
+    for name, value in facts().items():
+        table.add_row(name, value)
+    Console().print(table)

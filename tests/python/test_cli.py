@@ -1,0 +1,35 @@
+"""The command ``minitorch``: every subcommand is listed and helps; info tells the truth about this process."""
+
+import pytest
+import torch
+from click.testing import CliRunner
+
+from minitorch_backend import cli
+
+
+def run(*arguments):
+    result = CliRunner().invoke(cli.main, list(arguments))
+    assert result.exception is None or isinstance(result.exception, SystemExit), result.exception
+    return result
+
+
+def test_help_lists_every_command():
+    result = run("--help")
+    assert result.exit_code == 0
+    assert all(name in result.output for name in cli.COMMANDS)
+
+
+@pytest.mark.parametrize("name", sorted(cli.COMMANDS))
+def test_each_command_helps(name):
+    result = run(name, "-h")
+    assert result.exit_code == 0 and f"main {name}" in result.output
+
+
+def test_unknown_command_is_an_error():
+    result = run("nonsense")
+    assert result.exit_code == 2 and "No such command 'nonsense'" in result.output
+
+
+def test_info():
+    result = run("info")
+    assert result.exit_code == 0 and torch.__version__ in result.output
