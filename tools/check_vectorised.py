@@ -16,7 +16,9 @@ import sys
 
 # Instruction set: the registers that its loops use. With AVX-512 short loops may use 256 bits.
 REGISTERS = {"avx2": r"%ymm", "avx512": r"%[yz]mm"}
-PACKED = r"v(?:p?(?:add|sub|mul|div|min|max|and|andn|or|xor|ternlog|blendv|abs|sll|sra|srl|cmp\w*)|f[n]?m(?:add|sub)\d+|sqrt|rndscale|round|cvt\w+|blendm|getexp|scalef)\w*"
+_INTEGER = r"p?(?:add|sub|mul|div|min|max|and|andn|or|xor|ternlog|blendv|abs|sll|sra|srl|cmp\w*)"
+_FLOAT = r"f[n]?m(?:add|sub)\d+|sqrt|rndscale|round|cvt\w+|blendm|getexp|scalef"
+PACKED = rf"v(?:{_INTEGER}|{_FLOAT})\w*"
 SYMBOL = re.compile(r"^[0-9a-f]+ <minitorch::\w+::engine::BlockOf<minitorch::functors::\w+::(\w+)<float>,.*>::run\(")
 
 _SPECIAL = "branches on the size of the argument: series, recurrences and asymptotic forms"
