@@ -15,6 +15,7 @@ const char* slot_name(Slot slot) {
     case Slot::avx2: return "avx2";
     case Slot::avx512: return "avx512";
     case Slot::cuda: return "cuda";
+    case Slot::idle: return "idle";
   }
   return "unknown";
 }
