@@ -209,7 +209,13 @@ void report_missing_kernel(const char* kernel, const char* backend_name, const c
                               backend_name, " backend");
 }
 
-const bool installed = (set_missing_kernel_handler(&report_missing_kernel), true);
+void report_index_fault(const char* what, int64_t index, int64_t size) {
+  TORCH_CHECK_INDEX(false, what, ": index ", index, " is out of bounds for dimension with size ", size,
+                    " (found by the device; the call that passed it was made before this one)");
+}
+
+const bool installed =
+    (set_missing_kernel_handler(&report_missing_kernel), set_index_fault_handler(&report_index_fault), true);
 
 }  // namespace
 

@@ -7,10 +7,6 @@ namespace minitorch {
 inline namespace MINITORCH_ARCH {
 namespace {
 
-struct alignas(16) Bytes16 {
-  uint64_t low, high;
-};
-
 struct CopyArgs {
   int64_t numel;
   Space space;
@@ -57,17 +53,6 @@ __global__ void __launch_bounds__(kThreads) fill_kernel_dense(char* to, int64_t 
     const int64_t at = bytes / 16 * 16 + threadIdx.x;
     const uint64_t half = threadIdx.x < 8 ? pattern.low : pattern.high;
     to[at] = static_cast<char>(half >> (threadIdx.x % 8 * 8));
-  }
-}
-
-template <class F>
-void by_size(size_t size, F&& f) {
-  switch (size) {
-    case 1: return f(Tag<uint8_t>{});
-    case 2: return f(Tag<uint16_t>{});
-    case 4: return f(Tag<uint32_t>{});
-    case 8: return f(Tag<uint64_t>{});
-    default: return f(Tag<Bytes16>{});
   }
 }
 

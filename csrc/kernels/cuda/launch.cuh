@@ -84,6 +84,47 @@ struct Space {
   }
 };
 
+// N operands over one iteration space given outermost dimension first, as TensorViews have it, with strides in elements:
+// dimensions of one element are dropped and those that follow each other in all operands merged.
+template <int N>
+struct Joint {
+  Space space;
+  int64_t numel = 1;
+  int64_t strides[N][kCudaDims];
+
+  Joint(int ndim, const int64_t* sizes, const int64_t* const (&from)[N]) {
+    int64_t size[kMaxDims];
+    int64_t stride[N][kMaxDims];
+    int kept = 0;
+    for (int d = ndim - 1; d >= 0; d--) {
+      numel *= sizes[d];
+      if (sizes[d] == 1) continue;
+      bool merges = kept > 0;
+      for (int k = 0; merges && k < N; k++) merges = from[k][d] == stride[k][kept - 1] * size[kept - 1];
+      if (merges) {
+        size[kept - 1] *= sizes[d];
+        continue;
+      }
+      size[kept] = sizes[d];
+      for (int k = 0; k < N; k++) stride[k][kept] = from[k][d];
+      kept++;
+    }
+    space = Space(kept, size, numel);
+    for (int k = 0; k < N; k++)
+      for (int d = 0; d < kept; d++) strides[k][d] = stride[k][d];
+  }
+
+  // Offsets in elements of linear index i (row-major).
+  __device__ __forceinline__ void offsets(int64_t i, int64_t (&offset)[N]) const {
+#pragma unroll
+    for (int k = 0; k < N; k++) offset[k] = 0;
+    space.each(i, [&](int d, int64_t index) {
+#pragma unroll
+      for (int k = 0; k < N; k++) offset[k] += index * strides[k][d];
+    });
+  }
+};
+
 // Conversions between storage and compute types, one copy per compute type and source file.
 template <class T>
 static __device__ __noinline__ T load_any(const char* p, DType dtype) {
@@ -132,6 +173,22 @@ __device__ __forceinline__ void store_as(char* p, DType dtype, T value) {
     }
   }
   store_any<T>(p, dtype, value);
+}
+
+struct alignas(16) Bytes16 {
+  uint64_t low, high;
+};
+
+// Calls f(Tag<an unsigned integer, or Bytes16, of `size` bytes>): for code that only moves bits.
+template <class F>
+void by_size(size_t size, F&& f) {
+  switch (size) {
+    case 1: return f(Tag<uint8_t>{});
+    case 2: return f(Tag<uint16_t>{});
+    case 4: return f(Tag<uint32_t>{});
+    case 8: return f(Tag<uint64_t>{});
+    default: return f(Tag<Bytes16>{});
+  }
 }
 
 template <class T, int V>

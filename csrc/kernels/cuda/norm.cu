@@ -315,9 +315,8 @@ struct BatchGradientSums {  // sum dy xhat, sum dy
   }
 };
 
-template <class T>
-__global__ void __launch_bounds__(kThreads) merge_partials(const Pair* partial, int64_t parts, int64_t columns,
-                                                           Pair* total) {
+__global__ void __launch_bounds__(kThreads)
+    merge_partials(const Pair* partial, int64_t parts, int64_t columns, Pair* total) {
   MT_GRID_LOOP(i, columns) {
     Pair sums{0, 0};
     for (int64_t k = 0; k < parts; k++) sums = AddPairs()(sums, partial[k * columns + i]);
@@ -354,7 +353,7 @@ void batch_norm_backward(const BatchNormBackwardArgs& a) {
     Pair* const totals = sums ? partial.get<Pair>() + parts * a.c : nullptr;
     if (sums) {
       launch_channel_sums(index, extent, parts, partial.get<Pair>(), BatchGradientSums<T>{a});
-      merge_partials<T><<<grid_for(a.c), kThreads, 0, stream>>>(partial.get<Pair>(), parts, a.c, totals);
+      merge_partials<<<grid_for(a.c), kThreads, 0, stream>>>(partial.get<Pair>(), parts, a.c, totals);
       add_partials<T><<<grid_for(a.c), kThreads, 0, stream>>>(totals, 1, a.c, a.dweight, a.dbias, a.param_dtype);
     }
     if (a.dx != nullptr) batch_dx<T><<<grid_for(extent * a.c), kThreads, 0, stream>>>(a, index, totals);

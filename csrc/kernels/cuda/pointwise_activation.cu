@@ -4,6 +4,9 @@
 
 namespace minitorch {
 inline namespace MINITORCH_ARCH {
+namespace {
+constexpr engine::Dense kDense = engine::Dense::floats;
+}
 MT_DEFINE_ENTRIES(activation_entry, MT_ACTIVATION_OPS)
 }  // namespace MINITORCH_ARCH
 }  // namespace minitorch

@@ -167,17 +167,26 @@ __global__ void __launch_bounds__(kThreads)
   }(std::index_sequence_for<In...>{});
 }
 
-template <class F, class Call = decltype(&F::operator())>
+// Which compute types of a table have the dense form. It is what the bandwidth of large tensors needs, and most of the
+// code: large functors, and types that models seldom hold, do without.
+enum class Dense { none, floats, usual };
+template <Dense D, class T>
+inline constexpr bool has_dense = D != Dense::none && (std::is_same_v<T, float> ||
+                                   (D == Dense::usual && (std::is_same_v<T, double> || std::is_same_v<T, int32_t> ||
+                                                          std::is_same_v<T, int64_t> || std::is_same_v<T, uint8_t> ||
+                                                          std::is_same_v<T, bool>)));
+
+template <class F, bool HasDense, class Call = decltype(&F::operator())>
 struct EntryOf;
-template <class F, class R, class... In>
-struct EntryOf<F, R (F::*)(In...) const> {
+template <class F, bool HasDense, class R, class... In>
+struct EntryOf<F, HasDense, R (F::*)(In...) const> {
   static PointwiseEntry make() {
     PointwiseEntry e{&general_kernel<F, R, In...>, {}, {}, Outputs<R>::count + static_cast<int>(sizeof...(In)), {}, false};
     int k = 0;
     for (const DType t : Outputs<R>::types) e.types[k++] = t;
     for (const DType t : {dtype_of<In>...}) e.types[k++] = t;
     if constexpr (requires { F::wide_scalar; }) e.wide_scalar = true;
-    if constexpr (Outputs<R>::count == 1) {
+    if constexpr (HasDense && Outputs<R>::count == 1) {
       constexpr bool in_float = std::is_same_v<R, float> || (std::is_same_v<In, float> || ...);
       add_dense<float>(e, 0);
       if constexpr (in_float) {
@@ -199,17 +208,17 @@ struct EntryOf<F, R (F::*)(In...) const> {
   }
 };
 
-template <template <class> class F, class... T>
+template <template <class> class F, Dense D = Dense::usual, class... T>
 const PointwiseEntry* find(DType compute, Types<T...>) {
   const PointwiseEntry* found = nullptr;
-  ((compute == dtype_of<T> ? (found = &EntryOf<F<T>>::entry(), true) : false) || ...);
+  ((compute == dtype_of<T> ? (found = &EntryOf<F<T>, has_dense<D, T>>::entry(), true) : false) || ...);
   return found;
 }
 
 }  // namespace engine
 
-// A source that compiles one table of operators defines its lookup with these: nullptr where the table has no such
-// operator or the operator is not built for the compute type.
+// A source that compiles one table of operators names the types that have the dense form, and defines its lookup with
+// MT_DEFINE_ENTRIES: nullptr where the table has no such operator or the operator is not built for the compute type.
 #define MT_DEFINE_ENTRIES(function, TABLE)                        \
   const PointwiseEntry* function(PointwiseOp op, DType compute) { \
     switch (op) {                                                 \
@@ -218,7 +227,7 @@ const PointwiseEntry* find(DType compute, Types<T...>) {
     }                                                             \
   }
 #define MT_ENTRY_CASE(name, functor, types) \
-  case PointwiseOp::name: return engine::find<functors::functor>(compute, types{});
+  case PointwiseOp::name: return engine::find<functors::functor, kDense>(compute, types{});
 
 const PointwiseEntry* arithmetic_entry(PointwiseOp op, DType compute);
 const PointwiseEntry* compare_entry(PointwiseOp op, DType compute);

@@ -4,6 +4,9 @@
 
 namespace minitorch {
 inline namespace MINITORCH_ARCH {
+namespace {
+constexpr engine::Dense kDense = engine::Dense::usual;
+}
 MT_DEFINE_ENTRIES(integer_entry, MT_INTEGER_OPS)
 }  // namespace MINITORCH_ARCH
 }  // namespace minitorch

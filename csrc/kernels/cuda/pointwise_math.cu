@@ -4,6 +4,9 @@
 
 namespace minitorch {
 inline namespace MINITORCH_ARCH {
+namespace {
+constexpr engine::Dense kDense = engine::Dense::floats;
+}
 MT_DEFINE_ENTRIES(math_entry, MT_MATH_OPS)
 }  // namespace MINITORCH_ARCH
 }  // namespace minitorch

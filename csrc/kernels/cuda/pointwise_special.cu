@@ -4,6 +4,9 @@
 
 namespace minitorch {
 inline namespace MINITORCH_ARCH {
+namespace {
+constexpr engine::Dense kDense = engine::Dense::none;
+}
 MT_DEFINE_ENTRIES(special_entry, MT_SPECIAL_OPS)
 }  // namespace MINITORCH_ARCH
 }  // namespace minitorch

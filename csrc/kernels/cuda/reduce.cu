@@ -278,11 +278,14 @@ __device__ __forceinline__ int64_t segment_begin(const Args& a, int64_t segment)
   return a.extent * segment / a.segments / 64 * 64;
 }
 
+template <class T>
+inline constexpr bool kPacks = std::is_same_v<T, float> || std::is_same_v<T, bool> || std::is_same_v<T, int64_t>;
+
 template <class R, class S>
 __device__ __forceinline__ void fold_packs(typename R::Acc& acc, const char* slice, int64_t begin, int64_t end,
                                            int lane, int lanes, typename R::Element first, const Params& p) {
   using T = typename R::Element;
-  constexpr int V = pack_width<S>(), kLoads = 4;
+  constexpr int V = pack_width<S>(), kLoads = V > 4 ? 2 : 4;
   const S* data = reinterpret_cast<const S*>(slice);
   const int64_t packs = (end - begin) / V, step = int64_t{lanes} * kLoads;
   for (int64_t base = 0; base < packs; base += step) {
@@ -312,7 +315,7 @@ __device__ typename R::Acc fold_slice(const Args& a, int64_t output, int64_t seg
   const T first = load_as<T>(slice, a.in_dtype);
   const int64_t begin = segment_begin(a, segment), end = segment_begin(a, segment + 1);
   typename R::Acc acc = R::init(p);
-  if (a.packed) {
+  if constexpr (kPacks<T>) if (a.packed) {
     if (a.in_dtype == dtype_of<T>) {
       fold_packs<R, T>(acc, slice, begin, end, lane, lanes, first, p);
       return acc;
@@ -361,7 +364,7 @@ __global__ void __launch_bounds__(32 * kColumnLines)
       const char* slice = a.in + kept_offset(a, output);
       const T first = load_as<T>(slice, a.in_dtype);
       const int64_t end = segment_begin(a, segment + 1);
-#pragma unroll 4
+#pragma unroll 2
       for (int64_t i = segment_begin(a, segment) + threadIdx.y; i < end; i += kColumnLines)
         R::fold(acc, load_as<T>(slice + reduced_offset(a, i), a.in_dtype), i, first, p);
     }
