@@ -32,7 +32,7 @@ __device__ __forceinline__ T& element(const Args& a, int64_t i) {
 // draw(generator, V values) makes V values at a time; element li of a round is value li / threads of its thread.
 template <class T, int V, class Value, class Draw, class Transform>
 __global__ void __launch_bounds__(kThreads)
-    distribution(const __grid_constant__ Args a, Draw draw, Transform transform) {
+    draw_elements(const __grid_constant__ Args a, Draw draw, Transform transform) {
   const int64_t thread = blockIdx.x * int64_t{kThreads} + threadIdx.x, threads = int64_t{kThreads} * gridDim.x;
   philox::Generator generator(a.seed, thread, a.offset);
   for (int64_t base = thread; base - thread < a.numel; base += threads * V) {
@@ -51,7 +51,7 @@ void launch(RandomState& state, Args a, const Draw& draw, const Transform& trans
   const unsigned grid = philox::grid(a.numel);
   const uint64_t rounds = static_cast<uint64_t>((a.numel - 1) / (int64_t{kThreads} * grid * V) + 1);
   a.offset = philox::advance(state, rounds * 4);
-  distribution<T, V, Value><<<grid, kThreads, 0, cuda::current_stream()>>>(a, draw, transform);
+  draw_elements<T, V, Value><<<grid, kThreads, 0, cuda::current_stream()>>>(a, draw, transform);
 }
 
 struct DrawUniform {
