@@ -19,8 +19,8 @@ bool same_run(const at::Tensor& a, const at::Tensor& b) {
 
 // The same for two contiguous tensors, whose strides along dimensions of one element do not matter.
 bool runs_match(const at::Tensor& a, const at::Tensor& b) {
-  return same_run(a, b) || (a.scalar_type() == b.scalar_type() && a.sizes() == b.sizes() && a.is_contiguous() &&
-                            b.is_contiguous());
+  return same_run(a, b) ||
+         (a.scalar_type() == b.scalar_type() && a.sizes() == b.sizes() && a.is_contiguous() && b.is_contiguous());
 }
 
 at::Tensor device_stage(const at::Tensor& like, at::ScalarType dtype) { return empty(like.sizes(), dtype); }
@@ -99,7 +99,8 @@ void between_devices(const at::Tensor& to, const at::Tensor& from) {
   const c10::DeviceGuard guard(to.device());
   const Stream there = backend().current_stream(from.device().index()),
                here = backend().current_stream(to.device().index());
-  const at::Tensor target = runs_match(to, source) ? to : empty_strided(source.sizes(), source.strides(), to.scalar_type());
+  const at::Tensor target =
+      runs_match(to, source) ? to : empty_strided(source.sizes(), source.strides(), to.scalar_type());
   wait_for(here, there);
   backend().copy_bytes(target.mutable_data_ptr(), source.const_data_ptr(), source.nbytes(), here);
   wait_for(there, here);

@@ -13,8 +13,8 @@ constexpr int kWarps = 8, kTile = 32;
 template <class S>
 __device__ __forceinline__ float element(const AttentionOperand& o, int64_t batch, int64_t head, int64_t row,
                                          int64_t column) {
-  return convert<float>(reinterpret_cast<const S*>(
-      o.data)[batch * o.batch + head * o.head + row * o.row + column * o.column]);
+  return convert<float>(
+      reinterpret_cast<const S*>(o.data)[batch * o.batch + head * o.head + row * o.row + column * o.column]);
 }
 template <class S>
 __device__ __forceinline__ void put(const AttentionOperand& o, int64_t batch, int64_t head, int64_t row, int64_t column,
@@ -88,15 +88,14 @@ __global__ void __launch_bounds__(32 * kWarps)
   if (!live) return;
 #pragma unroll
   for (int n = 0; n < N; n++)
-    if (lane + n * 32 < width)
-      put<S>(out, batch, head, query, lane + n * 32, sum == 0.0f ? 0.0f : result[n] / sum);
+    if (lane + n * 32 < width) put<S>(out, batch, head, query, lane + n * 32, sum == 0.0f ? 0.0f : result[n] / sum);
   if (lane == 0) lse[(batch * a.heads + head) * a.queries + query] = sum == 0.0f ? -INFINITY : high + ::logf(sum);
 }
 
 // delta = sum over the row of grad_out * out.
 template <class S>
-__global__ void __launch_bounds__(kThreads) delta_kernel(const __grid_constant__ AttentionArgs a,
-                                                         const __grid_constant__ AttentionGradients g, float* delta) {
+__global__ void __launch_bounds__(kThreads)
+    delta_kernel(const __grid_constant__ AttentionArgs a, const __grid_constant__ AttentionGradients g, float* delta) {
   const int64_t rows = a.batch * a.heads * a.queries, warps = int64_t{gridDim.x} * (kThreads / 32);
   for (int64_t row = blockIdx.x * int64_t{kThreads / 32} + threadIdx.x / 32; row < rows; row += warps) {
     const int64_t query = row % a.queries, head = row / a.queries % a.heads, batch = row / (a.queries * a.heads);

@@ -24,7 +24,7 @@ struct Quotient {
 
 struct Shape {
   ConvArgs c;
-  int64_t in_group, out_group;           // channels of a group
+  int64_t in_group, out_group;              // channels of a group
   Quotient taps[3], outputs[3], inputs[3];  // depth, height, width
   Quotient in_channels, out_channels;
 
@@ -45,8 +45,7 @@ struct Shape {
 };
 
 __device__ __forceinline__ int64_t address(const ConvTensor& t, int64_t n, int64_t channel, const int64_t (&at)[3]) {
-  return n * t.strides[0] + channel * t.strides[1] + at[0] * t.strides[2] + at[1] * t.strides[3] +
-         at[2] * t.strides[4];
+  return n * t.strides[0] + channel * t.strides[1] + at[0] * t.strides[2] + at[1] * t.strides[3] + at[2] * t.strides[4];
 }
 
 // Splits a position into depth, height and width; what is left in `rest` is the outer index.

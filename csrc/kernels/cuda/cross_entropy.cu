@@ -1,5 +1,5 @@
-// Cross-entropy on CUDA, a block a row. Sums over rows are made in double by one block, in a fixed order. A bad target is
-// recorded for the next synchronisation and its row counts for nothing.
+// Cross-entropy on CUDA, a block a row. Sums over rows are made in double by one block, in a fixed order. A bad target
+// is recorded for the next synchronisation and its row counts for nothing.
 #include "kernels/cross_entropy.h"
 
 #include <limits>

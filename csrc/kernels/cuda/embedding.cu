@@ -58,8 +58,7 @@ void backward(const EmbeddingBackwardArgs& a) {
         if (a.count > 0)
           add_rows<T, C><<<grid_for(a.count * a.dim), kThreads, 0, stream>>>(
               a, a.scale_by_frequency ? occurrences.get<unsigned>() : nullptr, sums);
-        if (!direct)
-          convert_sums<<<grid_for(numel), kThreads, 0, stream>>>(sums, reinterpret_cast<T*>(a.out), numel);
+        if (!direct) convert_sums<<<grid_for(numel), kThreads, 0, stream>>>(sums, reinterpret_cast<T*>(a.out), numel);
       }))
     missing_kernel("embedding_backward", name_of(a.dtype));
   cuda::check_launch("launching an embedding's gradient");

@@ -43,11 +43,11 @@ __global__ void __launch_bounds__(kThreads) linspace_elements(T* out, int64_t co
 }
 
 template <class T, class S>
-__global__ void __launch_bounds__(kThreads)
-    logspace_elements(T* out, int64_t count, S first, S last, S step, S base) {
+__global__ void __launch_bounds__(kThreads) logspace_elements(T* out, int64_t count, S first, S last, S step, S base) {
   MT_GRID_LOOP(i, count) {
     const bool front = std::is_integral_v<T> || i < count / 2;
-    out[i] = convert<T>(::pow(base, front ? first + step * static_cast<S>(i) : last - step * static_cast<S>(count - 1 - i)));
+    out[i] =
+        convert<T>(::pow(base, front ? first + step * static_cast<S>(i) : last - step * static_cast<S>(count - 1 - i)));
   }
 }
 

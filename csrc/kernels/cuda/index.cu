@@ -190,18 +190,17 @@ void masked_fill(const PointwiseView& v, const Scalar& value) {
   a.to = v.data[0];
   a.mask = v.data[1];
   switch (v.dtype[0]) {
-#define MT_CASE(D, T)                                      \
-  case DType::D: {                                         \
+#define MT_CASE(D, T)                                          \
+  case DType::D: {                                             \
     const T x = convert<T>(value.template to<compute_t<T>>()); \
-    memcpy(a.value, &x, sizeof(x));                        \
-    break;                                                 \
+    memcpy(a.value, &x, sizeof(x));                            \
+    break;                                                     \
   }
     MT_FOR_ALL_DTYPES(MT_CASE)
 #undef MT_CASE
   }
   by_size(size_of(v.dtype[0]), [&](auto tag) {
-    masked_fill_elements<typename decltype(tag)::type>
-        <<<grid_for(v.numel), kThreads, 0, cuda::current_stream()>>>(a);
+    masked_fill_elements<typename decltype(tag)::type><<<grid_for(v.numel), kThreads, 0, cuda::current_stream()>>>(a);
   });
   cuda::check_launch("launching a masked_fill_");
 }
@@ -415,11 +414,10 @@ void unfold_backward(const UnfoldBackwardArgs& u) {
   for (int d = 0; d <= a.ndim; d++) a.grad_strides[d] = u.grad.strides[d];
   a.grad = u.grad.data;
   a.out = u.out.data;
-  using All = Types<float, double, Half, BFloat16, Complex<float>, Complex<double>, uint8_t, int8_t, int16_t, int32_t,
-                    int64_t>;
+  using All =
+      Types<float, double, Half, BFloat16, Complex<float>, Complex<double>, uint8_t, int8_t, int16_t, int32_t, int64_t>;
   if (!dispatch(u.out.dtype, All{}, [&](auto tag) {
-        unfold_gather<typename decltype(tag)::type>
-            <<<grid_for(a.numel), kThreads, 0, cuda::current_stream()>>>(a);
+        unfold_gather<typename decltype(tag)::type><<<grid_for(a.numel), kThreads, 0, cuda::current_stream()>>>(a);
       }))
     missing_kernel("unfold_backward", name_of(u.out.dtype));
   cuda::check_launch("launching the gradient of unfold");

@@ -28,7 +28,7 @@ inline unsigned grid_for(int64_t n, int per_thread = 1) {
 }
 
 // for (int64_t i : each index of the grid) in a kernel.
-#define MT_GRID_LOOP(i, n)                                                                     \
+#define MT_GRID_LOOP(i, n)                                                                           \
   for (int64_t i = blockIdx.x * int64_t{blockDim.x} + threadIdx.x, end_of_##i = (n); i < end_of_##i; \
        i += int64_t{blockDim.x} * gridDim.x)
 
@@ -84,8 +84,8 @@ struct Space {
   }
 };
 
-// N operands over one iteration space given outermost dimension first, as TensorViews have it, with strides in elements:
-// dimensions of one element are dropped and those that follow each other in all operands merged.
+// N operands over one iteration space given outermost dimension first, as TensorViews have it, with strides in
+// elements: dimensions of one element are dropped and those that follow each other in all operands merged.
 template <int N>
 struct Joint {
   Space space;

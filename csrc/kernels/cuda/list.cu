@@ -118,8 +118,8 @@ struct MaxOfNumbers {  // NaN wins
 };
 
 template <class T>
-__global__ void __launch_bounds__(kThreads)
-    norm_pieces(const __grid_constant__ List<ForeachItem> list, DType dtype, int64_t size, double order, double* partial) {
+__global__ void __launch_bounds__(kThreads) norm_pieces(const __grid_constant__ List<ForeachItem> list, DType dtype,
+                                                        int64_t size, double order, double* partial) {
   __shared__ double shared[32];
   int64_t begin, end;
   const ForeachItem& item = list.item[piece_of(list, begin, end)];
@@ -172,9 +172,8 @@ void foreach_norm(const std::vector<ForeachItem>& items, DType dtype, double ord
 // ---- Gradient scaler -----------------------------------------------------------------------------------------------
 
 template <class T>
-__global__ void __launch_bounds__(kThreads)
-    unscale_pieces(const __grid_constant__ List<ForeachItem> list, DType dtype, int64_t size, const float* inv_scale,
-                   float* found_inf) {
+__global__ void __launch_bounds__(kThreads) unscale_pieces(const __grid_constant__ List<ForeachItem> list, DType dtype,
+                                                           int64_t size, const float* inv_scale, float* found_inf) {
   int64_t begin, end;
   const ForeachItem& item = list.item[piece_of(list, begin, end)];
   const T scale = static_cast<T>(*inv_scale);

@@ -1,5 +1,5 @@
-// Negative log likelihood on CUDA, and the check of binary cross-entropy. Sums over rows are made in double by one block, in a fixed order.
-// A bad target is recorded for the next synchronisation and its row counts for nothing.
+// Negative log likelihood on CUDA, and the check of binary cross-entropy. Sums over rows are made in double by one
+// block, in a fixed order. A bad target is recorded for the next synchronisation and its row counts for nothing.
 #include "kernels/loss.h"
 
 #include "kernels/cuda/launch.cuh"
@@ -19,8 +19,8 @@ struct AddPairs {
 
 // The class of row i, or -1 if it is ignored or wrong.
 __device__ __forceinline__ int64_t target_of(const NllArgs& a, int64_t i, cuda::Fault* fault, const char* what) {
-  const int64_t t = a.target_dtype == DType::U8 ? static_cast<const uint8_t*>(a.target)[i]
-                                                : static_cast<const int64_t*>(a.target)[i];
+  const int64_t t =
+      a.target_dtype == DType::U8 ? static_cast<const uint8_t*>(a.target)[i] : static_cast<const int64_t*>(a.target)[i];
   if (t == a.ignore_index) return -1;
   if (t >= 0 && t < a.classes) return t;
   cuda::report_fault(fault, what, t, a.classes);
@@ -103,8 +103,9 @@ void nll(const NllArgs& a) {
 void nll_backward(const NllArgs& a) {
   if (a.n * a.classes * a.spatial == 0) return;
   by_float("nll_loss_backward", a.dtype, [&](auto tag) {
-    nll_gradient<typename decltype(tag)::type><<<grid_for(a.n * a.classes * a.spatial), kThreads, 0,
-                                                 cuda::current_stream()>>>(a, cuda::fault_record(), "nll_loss target");
+    nll_gradient<typename decltype(tag)::type>
+        <<<grid_for(a.n * a.classes * a.spatial), kThreads, 0, cuda::current_stream()>>>(a, cuda::fault_record(),
+                                                                                         "nll_loss target");
   });
   cuda::check_launch("launching the gradient of nll_loss");
 }

@@ -1,5 +1,6 @@
 // Normalisation on CUDA. All of it comes from two pieces: sums over a group of elements in double (a block a group, or
-// several blocks and a merge where groups are few), and a pointwise pass that applies per-group and per-channel numbers.
+// several blocks and a merge where groups are few), and a pointwise pass that applies per-group and per-channel
+// numbers.
 #include "kernels/norm.h"
 
 #include "kernels/cuda/launch.cuh"
@@ -18,7 +19,8 @@ struct AddPairs {
 // Null pointers read as `absent`.
 template <class T>
 __device__ __forceinline__ T read(const void* p, DType dtype, int64_t i, T absent) {
-  return p == nullptr ? absent : load_as<T>(static_cast<const char*>(p) + i * static_cast<int64_t>(size_of(dtype)), dtype);
+  return p == nullptr ? absent
+                      : load_as<T>(static_cast<const char*>(p) + i * static_cast<int64_t>(size_of(dtype)), dtype);
 }
 template <class T>
 __device__ __forceinline__ void write(void* p, DType dtype, int64_t i, T value) {
@@ -172,16 +174,15 @@ struct ChannelIndex {
     const int64_t sample = i / spatial;
     return (sample * c + channel) * spatial + (i - sample * spatial);
   }
-  __device__ __forceinline__ int64_t channel_of(int64_t at) const {
-    return channels_last ? at % c : at / spatial % c;
-  }
+  __device__ __forceinline__ int64_t channel_of(int64_t at) const { return channels_last ? at % c : at / spatial % c; }
 };
 
 // Partial sums of f(channel, position) for each channel: partial[part * c + channel].
 template <class F>
 __global__ void __launch_bounds__(512) channel_sums(ChannelIndex index, int64_t extent, Pair* partial, F f) {
   __shared__ Pair shared[32];
-  const int64_t channel = blockIdx.x, begin = extent * blockIdx.y / gridDim.y, end = extent * (blockIdx.y + 1) / gridDim.y;
+  const int64_t channel = blockIdx.x, begin = extent * blockIdx.y / gridDim.y,
+                end = extent * (blockIdx.y + 1) / gridDim.y;
   Pair sums{0, 0};
   for (int64_t i = begin + threadIdx.x; i < end; i += blockDim.x)
     sums = AddPairs()(sums, f(channel, index(channel, i)));

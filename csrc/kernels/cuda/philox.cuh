@@ -39,7 +39,7 @@ class Generator {
   uint64_t position_, subsequence_;
 };
 
-constexpr float kInverse = 2.3283064e-10f;           // 2^-32
+constexpr float kInverse = 2.3283064e-10f;                 // 2^-32
 constexpr double kInverseDouble = 1.1102230246251565e-16;  // 2^-53
 
 // In (0, 1].

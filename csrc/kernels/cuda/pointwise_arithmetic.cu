@@ -1,7 +1,6 @@
 // MT_ARITHMETIC_OPS of kernels/pointwise.h for CUDA.
 #include "kernels/cuda/pointwise_engine.cuh"
 
-
 namespace minitorch {
 inline namespace MINITORCH_ARCH {
 namespace {

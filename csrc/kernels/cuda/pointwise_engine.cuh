@@ -70,16 +70,14 @@ __device__ __forceinline__ T load(const GeneralArgs& a, int k, int64_t offset) {
   const char* p = a.data[k] == nullptr ? a.host_value[k] : a.data[k] + offset;
   T value = load_as<T>(p, a.dtype[k]);
   if constexpr (std::is_same_v<T, float>) {
-    if (a.through[k] != a.dtype[k])
-      value = a.through[k] == DType::BF16 ? float(BFloat16(value)) : float(Half(value));
+    if (a.through[k] != a.dtype[k]) value = a.through[k] == DType::BF16 ? float(BFloat16(value)) : float(Half(value));
   }
   return value;
 }
 template <class T>
 __device__ __forceinline__ void store(const GeneralArgs& a, int k, int64_t offset, T value) {
   if constexpr (std::is_same_v<T, float>) {
-    if (a.through[k] != a.dtype[k])
-      value = a.through[k] == DType::BF16 ? float(BFloat16(value)) : float(Half(value));
+    if (a.through[k] != a.dtype[k]) value = a.through[k] == DType::BF16 ? float(BFloat16(value)) : float(Half(value));
   }
   store_as<T>(a.data[k] + offset, a.dtype[k], value);
 }
@@ -104,7 +102,8 @@ __global__ void __launch_bounds__(kThreads)
       } else {
         store(a, 0, offset[0], r);
       }
-    }(std::index_sequence_for<In...>{});
+    }
+    (std::index_sequence_for<In...>{});
   }
 }
 
@@ -164,14 +163,16 @@ __global__ void __launch_bounds__(kThreads)
         }
       }
     }
-  }(std::index_sequence_for<In...>{});
+  }
+  (std::index_sequence_for<In...>{});
 }
 
 // Which compute types of a table have the dense form. It is what the bandwidth of large tensors needs, and most of the
 // code: large functors, and types that models seldom hold, do without.
 enum class Dense { none, floats, usual };
 template <Dense D, class T>
-inline constexpr bool has_dense = D != Dense::none && (std::is_same_v<T, float> ||
+inline constexpr bool has_dense = D != Dense::none &&
+                                  (std::is_same_v<T, float> ||
                                    (D == Dense::usual && (std::is_same_v<T, double> || std::is_same_v<T, int32_t> ||
                                                           std::is_same_v<T, int64_t> || std::is_same_v<T, uint8_t> ||
                                                           std::is_same_v<T, bool>)));
@@ -181,7 +182,8 @@ struct EntryOf;
 template <class F, bool HasDense, class R, class... In>
 struct EntryOf<F, HasDense, R (F::*)(In...) const> {
   static PointwiseEntry make() {
-    PointwiseEntry e{&general_kernel<F, R, In...>, {}, {}, Outputs<R>::count + static_cast<int>(sizeof...(In)), {}, false};
+    PointwiseEntry e{
+        &general_kernel<F, R, In...>, {}, {}, Outputs<R>::count + static_cast<int>(sizeof...(In)), {}, false};
     int k = 0;
     for (const DType t : Outputs<R>::types) e.types[k++] = t;
     for (const DType t : {dtype_of<In>...}) e.types[k++] = t;

@@ -187,8 +187,8 @@ void pool_scatter(const PoolScatterArgs& a) {
               "clearing a pooling's gradient");
   if (numel == 0) return;
   if (!dispatch(a.dtype, PoolTypes{}, [&](auto tag) {
-        scatter_pixels<typename decltype(tag)::type><<<grid_for(numel), kThreads, 0, cuda::current_stream()>>>(
-            a, numel, cuda::fault_record(), "max pooling");
+        scatter_pixels<typename decltype(tag)::type>
+            <<<grid_for(numel), kThreads, 0, cuda::current_stream()>>>(a, numel, cuda::fault_record(), "max pooling");
       }))
     missing_kernel("pool_scatter", name_of(a.dtype));
   cuda::check_launch("launching the gradient of a max pooling");
@@ -251,8 +251,8 @@ __global__ void __launch_bounds__(kThreads) average_gradient(const __grid_consta
         for (int64_t w = first[2]; w <= last[2]; w++) {
           const Span span[3] = {span_of(a.shape, a.window, 0, d), span_of(a.shape, a.window, 1, h),
                                 span_of(a.shape, a.window, 2, w)};
-          const C g = convert<C>(static_cast<const T*>(a.x)[offset_of(
-              a.shape, a.shape.out, p.n, p.c, (d * a.shape.out[1] + h) * a.shape.out[2] + w)]);
+          const C g = convert<C>(static_cast<const T*>(
+              a.x)[offset_of(a.shape, a.shape.out, p.n, p.c, (d * a.shape.out[1] + h) * a.shape.out[2] + w)]);
           sum += g / static_cast<C>(divisor_of(a, span));
         }
     static_cast<T*>(a.y)[i] = convert<T>(sum);

@@ -131,7 +131,8 @@ bool continuous(RandomState& state, Distribution d, const Args& args) {
         constexpr C eps = std::is_same_v<C, double> ? C(2.220446049250313e-16) : C(1.1920929e-07f);
         u = u > 1 - eps ? 1 - eps : u;
         u = u < eps ? eps : u;
-        return convert<T>(static_cast<C>(static_cast<C>(a.a) + static_cast<C>(a.b) * ::tan(C(3.14159265358979323846) * (u - C(0.5)))));
+        return convert<T>(static_cast<C>(static_cast<C>(a.a) +
+                                         static_cast<C>(a.b) * ::tan(C(3.14159265358979323846) * (u - C(0.5)))));
       });
       return true;
     case Distribution::exponential:
@@ -198,8 +199,7 @@ bool discrete(RandomState& state, Distribution d, Args args) {
   }
 }
 
-using DiscreteTypes =
-    Types<float, double, Half, BFloat16, uint8_t, int8_t, int16_t, int32_t, int64_t, bool>;
+using DiscreteTypes = Types<float, double, Half, BFloat16, uint8_t, int8_t, int16_t, int32_t, int64_t, bool>;
 
 Args args_of(const RandomState& state, const PointwiseView& v) {
   Args a{};
@@ -219,12 +219,11 @@ void distribution(RandomState& state, Distribution d, const PointwiseView& v, co
   a.range = params.range;
   a.base = params.base;
   bool done = false;
-  const bool known =
-      d <= Distribution::exponential
-          ? dispatch(v.dtype[0], FloatingTypes{},
-                     [&](auto tag) { done = continuous<typename decltype(tag)::type>(state, d, a); })
-          : dispatch(v.dtype[0], DiscreteTypes{},
-                     [&](auto tag) { done = discrete<typename decltype(tag)::type>(state, d, a); });
+  const bool known = d <= Distribution::exponential
+                         ? dispatch(v.dtype[0], FloatingTypes{},
+                                    [&](auto tag) { done = continuous<typename decltype(tag)::type>(state, d, a); })
+                         : dispatch(v.dtype[0], DiscreteTypes{},
+                                    [&](auto tag) { done = discrete<typename decltype(tag)::type>(state, d, a); });
   if (!known || !done) missing_kernel("random", name_of(v.dtype[0]));
   cuda::check_launch("launching a distribution");
 }
@@ -334,9 +333,8 @@ void randperm(RandomState& state, const TensorView& result) {
   auto* keys = memory.get<int64_t>();
   random_keys<<<grid_for(n), kThreads, 0, stream>>>(keys, n, state.seed, philox::advance(state, 4));
   sort_kernel(line(keys + n, n), line(keys + 2 * n, n), line(keys, n), 0, false);
-  spread_indices<<<grid_for(n), kThreads, 0, stream>>>(keys + 2 * n, result.data, result.dtype,
-                                                       result.strides[0] * static_cast<int64_t>(size_of(result.dtype)),
-                                                       n);
+  spread_indices<<<grid_for(n), kThreads, 0, stream>>>(
+      keys + 2 * n, result.data, result.dtype, result.strides[0] * static_cast<int64_t>(size_of(result.dtype)), n);
   cuda::check_launch("launching randperm");
 }
 

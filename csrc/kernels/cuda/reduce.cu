@@ -107,9 +107,7 @@ struct ExtremumReducer {
   static __device__ Acc init(const Params& p) {
     return {is_max(p) ? lowest<T>() : highest<T>(), std::numeric_limits<int64_t>::max()};
   }
-  static __device__ void fold(Acc& acc, T x, int64_t index, T, const Params& p) {
-    acc = merge(acc, Acc{x, index}, p);
-  }
+  static __device__ void fold(Acc& acc, T x, int64_t index, T, const Params& p) { acc = merge(acc, Acc{x, index}, p); }
   static __device__ Acc merge(Acc a, Acc b, const Params& p) {
     const bool nan_a = a.value != a.value, nan_b = b.value != b.value;
     const bool better = is_max(p) ? b.value > a.value : b.value < a.value;
@@ -238,9 +236,9 @@ struct MomentReducer {
 
 // ---- Kernels -------------------------------------------------------------------------------------------------------
 
-constexpr int kWarpRows = 8;       // rows of a block when a warp folds each
-constexpr int kRowThreads = 512;   // threads of a block that folds one row
-constexpr int kColumnLines = 8;    // threads that share a column
+constexpr int kWarpRows = 8;      // rows of a block when a warp folds each
+constexpr int kRowThreads = 512;  // threads of a block that folds one row
+constexpr int kColumnLines = 8;   // threads that share a column
 
 __device__ __forceinline__ int64_t kept_offset(const Args& a, int64_t output) {
   int64_t offset = 0;
@@ -315,20 +313,21 @@ __device__ typename R::Acc fold_slice(const Args& a, int64_t output, int64_t seg
   const T first = load_as<T>(slice, a.in_dtype);
   const int64_t begin = segment_begin(a, segment), end = segment_begin(a, segment + 1);
   typename R::Acc acc = R::init(p);
-  if constexpr (kPacks<T>) if (a.packed) {
-    if (a.in_dtype == dtype_of<T>) {
-      fold_packs<R, T>(acc, slice, begin, end, lane, lanes, first, p);
-      return acc;
-    }
-    if constexpr (std::is_same_v<T, float>) {
-      if (a.in_dtype == DType::BF16) {
-        fold_packs<R, BFloat16>(acc, slice, begin, end, lane, lanes, first, p);
-      } else {
-        fold_packs<R, Half>(acc, slice, begin, end, lane, lanes, first, p);
+  if constexpr (kPacks<T>)
+    if (a.packed) {
+      if (a.in_dtype == dtype_of<T>) {
+        fold_packs<R, T>(acc, slice, begin, end, lane, lanes, first, p);
+        return acc;
       }
-      return acc;
+      if constexpr (std::is_same_v<T, float>) {
+        if (a.in_dtype == DType::BF16) {
+          fold_packs<R, BFloat16>(acc, slice, begin, end, lane, lanes, first, p);
+        } else {
+          fold_packs<R, Half>(acc, slice, begin, end, lane, lanes, first, p);
+        }
+        return acc;
+      }
     }
-  }
   for (int64_t i = begin + lane; i < end; i += lanes)
     R::fold(acc, load_as<T>(slice + reduced_offset(a, i), a.in_dtype), i, first, p);
   return acc;
@@ -473,8 +472,7 @@ void run(const PointwiseView& v, const Params& p) {
     const int64_t threads = std::clamp<int64_t>(ceil_div(a.extent, 4 * 32) * 32, 32, kRowThreads);
     rows_kernel<R><<<blocks, static_cast<unsigned>(threads), 0, stream>>>(a, p);
   }
-  if (a.segments > 1)
-    merge_kernel<R><<<grid_for(a.outputs * 32), kThreads, 0, stream>>>(a, p);
+  if (a.segments > 1) merge_kernel<R><<<grid_for(a.outputs * 32), kThreads, 0, stream>>>(a, p);
   cuda::check_launch("launching a reduction");
 }
 
@@ -489,8 +487,7 @@ bool dispatch_op(ReduceOp op, const PointwiseView& v, const Params& p) {
   using All = Types<float, double, int64_t, Complex<float>, Complex<double>>;
   switch (op) {
     case ReduceOp::sum: return run_for<SumReducer>(sum, All{}, v, p);
-    case ReduceOp::mean:
-      return !is_integral(sum) && run_for<SumReducer>(sum, All{}, v, p);
+    case ReduceOp::mean: return !is_integral(sum) && run_for<SumReducer>(sum, All{}, v, p);
     case ReduceOp::nansum: return (sum == DType::F32 || sum == DType::F64) && run_for<SumReducer>(sum, All{}, v, p);
     case ReduceOp::prod: return run_for<ProdReducer>(sum, All{}, v, p);
     case ReduceOp::count_nonzero:

@@ -100,8 +100,7 @@ void triangle(const TriangleArgs& t) {
                         t.in.data,
                         t.out.data};
   by_size(size_of(t.in.dtype), [&](auto tag) {
-    triangle_elements<typename decltype(tag)::type>
-        <<<grid_for(t.in.numel), kThreads, 0, cuda::current_stream()>>>(a);
+    triangle_elements<typename decltype(tag)::type><<<grid_for(t.in.numel), kThreads, 0, cuda::current_stream()>>>(a);
   });
   cuda::check_launch("launching a triangle");
 }

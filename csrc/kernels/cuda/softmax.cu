@@ -157,12 +157,18 @@ int64_t bytes(const SoftmaxOperand& operand) { return static_cast<int64_t>(size_
 
 void softmax(SoftmaxOp op, const SoftmaxShape& shape, const SoftmaxOperand& output, const SoftmaxOperand& input,
              const SoftmaxMask& mask) {
-  run<true>("softmax", {shape, output, input, {}, mask, {bytes(output), bytes(input), 0}, op == SoftmaxOp::log_softmax});
+  run<true>("softmax",
+            {shape, output, input, {}, mask, {bytes(output), bytes(input), 0}, op == SoftmaxOp::log_softmax});
 }
 
 void softmax_backward(SoftmaxOp op, const SoftmaxShape& shape, const SoftmaxOperand& grad_input,
                       const SoftmaxOperand& grad, const SoftmaxOperand& output, const SoftmaxMask& mask) {
-  run<false>("softmax_backward", {shape, grad_input, grad, output, mask, {bytes(grad_input), bytes(grad), bytes(output)},
+  run<false>("softmax_backward", {shape,
+                                  grad_input,
+                                  grad,
+                                  output,
+                                  mask,
+                                  {bytes(grad_input), bytes(grad), bytes(output)},
                                   op == SoftmaxOp::log_softmax});
 }
 

@@ -35,9 +35,9 @@ __device__ __forceinline__ C multiply_add(C a, C b, C sum) {
 }
 
 struct Split {
-  int64_t splits;   // blocks that share a tile
+  int64_t splits;     // blocks that share a tile
   int64_t per_split;  // of k, a multiple of the depth of a tile
-  void* partial;    // [splits][batch][m][n] sums, when there is more than one
+  void* partial;      // [splits][batch][m][n] sums, when there is more than one
 };
 
 template <class C, class P>
@@ -101,8 +101,7 @@ __global__ void __launch_bounds__(256) plain_kernel(const __grid_constant__ P p,
 #pragma unroll
     for (int x = 0; x < 4; x++)
 #pragma unroll
-      for (int y = 0; y < 4; y++)
-        emit(p, split, part, batch, i0 + t / 16 + x * 16, j0 + t % 16 + y * 16, sums[x][y]);
+      for (int y = 0; y < 4; y++) emit(p, split, part, batch, i0 + t / 16 + x * 16, j0 + t % 16 + y * 16, sums[x][y]);
   }
 }
 
@@ -189,7 +188,8 @@ __global__ void __launch_bounds__(256) tensor_kernel(const __grid_constant__ P p
 #pragma unroll
         for (int e = 0; e < 8; e++) {
           const int at = lane + e * 32;
-          emit(p, split, part, batch, i0 + wi + x * 16 + at / 16, j0 + wj + y * 16 + at % 16, cs[warp][at / 16][at % 16]);
+          emit(p, split, part, batch, i0 + wi + x * 16 + at / 16, j0 + wj + y * 16 + at % 16,
+               cs[warp][at / 16][at % 16]);
         }
       }
     }
@@ -223,8 +223,7 @@ void run(const P& p) {
     split.per_split = ceil_div(ceil_div(p.k, splits), depth) * depth;
     split.splits = ceil_div(p.k, split.per_split);
   }
-  const Scratch partial(
-      split.splits > 1 ? split.splits * p.batch * p.m * p.n * static_cast<int64_t>(sizeof(C)) : 0);
+  const Scratch partial(split.splits > 1 ? split.splits * p.batch * p.m * p.n * static_cast<int64_t>(sizeof(C)) : 0);
   split.partial = partial.get();
   if (tiles >= (int64_t{1} << 31)) throw std::runtime_error("minitorch: matrix product too large for one launch");
   const dim3 grid(static_cast<unsigned>(tiles), static_cast<unsigned>(split.splits),

@@ -26,8 +26,8 @@ cudaStream_t current_stream();
 int multiprocessors();
 int threads_per_multiprocessor();
 
-// A bad index that a kernel met: it is written to memory that the host sees, and the next synchronisation raises it. The
-// first one stays.
+// A bad index that a kernel met: it is written to memory that the host sees, and the next synchronisation raises it.
+// The first one stays.
 struct Fault {
   unsigned claimed;
   unsigned ready;
