@@ -1,4 +1,4 @@
-"""minitorch on a GPU against native CUDA in one process: time of each case, as a ratio (native / ours, above 1 is faster).
+"""minitorch on a GPU against native CUDA in one process: times and their ratio (native / ours: above 1 is faster).
 
 Usage: python benchmarks/cuda.py RESULT.json [part of a case's name...]
 
