@@ -57,8 +57,14 @@ def test_equal_rows_and_odd_values():
 def test_empty():
     for a, b in itertools.product((0, 3), (0, 2)):
         for m in (0, 4):
-            check(lambda x, y: torch.cdist(x, y, 1.0), rows(a, m), rows(b, m))
-            check(lambda x, y: torch.cdist(x, y, 2.0, "use_mm_for_euclid_dist"), rows(a, m), rows(b, m))
+            check(lambda x, y: torch.cdist(x, y, 1.0), rows(a, m), rows(b, m), **TOLERANCE[torch.float32])
+            check(
+                lambda x, y: torch.cdist(x, y, 2.0, "use_mm_for_euclid_dist"),
+                rows(a, m),
+                rows(b, m),
+                rtol=1e-3,
+                atol=1e-3,
+            )
     for n in (0, 1, 3):
         check(lambda x: torch.pdist(x), rows(n, 0))
         check(lambda x: torch.pdist(x), rows(n, 2), **TOLERANCE[torch.float32])
