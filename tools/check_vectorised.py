@@ -22,12 +22,20 @@ PACKED = rf"v(?:{_INTEGER}|{_FLOAT})\w*"
 SYMBOL = re.compile(r"^[0-9a-f]+ <minitorch::\w+::engine::BlockOf<minitorch::functors::\w+::(\w+)<float>,.*>::run\(")
 
 _SPECIAL = "branches on the size of the argument: series, recurrences and asymptotic forms"
+_RECURRENCE = "a recurrence as long as the element's order"
 SCALAR = {
     **dict.fromkeys(
         ["Digamma", "Erfcx", "Igamma", "Igammac", "Lgamma", "LogNdtr", "Ndtri", "Polygamma", "Trigamma", "Zeta"],
         _SPECIAL,
     ),
     **dict.fromkeys(["Erfinv", "I0", "I0e", "I1", "I1e"], _SPECIAL),
+    **dict.fromkeys(
+        ["AiryAi", "BesselK0", "BesselK1", "ScaledBesselK0", "ScaledBesselK1", "SphericalBesselJ0"], _SPECIAL
+    ),
+    **dict.fromkeys(["StandardGammaGrad", "DirichletGrad"], _SPECIAL),
+    **dict.fromkeys(["BesselJ0", "BesselJ1", "BesselY0", "BesselY1"], "left to libm"),
+    **dict.fromkeys([f"{shift}Chebyshev{kind}" for shift in ("", "Shifted") for kind in "TUVW"], _RECURRENCE),
+    **dict.fromkeys(["HermiteH", "HermiteHe", "LaguerreL", "LegendreP"], _RECURRENCE),
     **dict.fromkeys(["Frexp", "Ldexp", "Nextafter"], "bit manipulation, left to libm"),
     **dict.fromkeys(["MakeComplex", "Polar"], "results interleave in memory"),
 }
