@@ -9,6 +9,12 @@ import click
 
 # name: (module, attribute, the line that --help shows)
 COMMANDS = {
+    "compare": (
+        "minitorch_backend.compare.commands",
+        "compare",
+        "Hold a script's operator calls against another device.",
+    ),
+    "replay": ("minitorch_backend.compare.commands", "replay", "Run a call that compare found, from its file."),
     "info": ("minitorch_backend.info", "info", "Backend, devices, instruction set, versions and memory."),
 }
 

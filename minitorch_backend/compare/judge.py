@@ -212,7 +212,9 @@ def nudge(generator: torch.Generator):
 def outcome(operator, args, kwargs, mutated) -> list:
     """What a call leaves behind: its results, then the tensors that it writes. `mutated` names those arguments."""
     returned = operator(*args, **kwargs)
-    written = [leaf for name in mutated for leaf in flat_tensors(kwargs.get(name) if isinstance(name, str) else args[name])]
+    written = [
+        leaf for name in mutated for leaf in flat_tensors(kwargs.get(name) if isinstance(name, str) else args[name])
+    ]
     results = [leaf for leaf in flat_tensors(returned) if not any(leaf is w for w in written)]
     return results + written
 
@@ -294,7 +296,9 @@ def judge_exact(subject: Tensor, reference: Tensor, arbiter: Tensor | None) -> J
     off_s, off_r = int((subject != arbiter).sum()), int((reference != arbiter).sum())
     text = f"{off_s} values of the subject and {off_r} of the reference are wrong"
     if off_s and off_r:
-        return Judgement(SUBJECT_WORSE if off_s > off_r else REFERENCE_WORSE if off_r > off_s else BOTH_POOR, detail=text)
+        return Judgement(
+            SUBJECT_WORSE if off_s > off_r else REFERENCE_WORSE if off_r > off_s else BOTH_POOR, detail=text
+        )
     return Judgement(SUBJECT_WORSE if off_s else REFERENCE_WORSE, detail=text)
 
 
@@ -335,4 +339,6 @@ def judge(subject, reference, arbiter: Arbiter | None, index: int = 0) -> Judgem
         return Judgement(REFERENCE_WORSE, s, r, movement.norm)
     if explained(s, movement, size, terms):
         return Judgement(BOTH_POOR, s, r, movement.norm, "the inputs' rounding moves the result as far")
-    return Judgement(BOTH_POOR, s, r, movement.norm, "both are far from the arbiter, and the problem is well conditioned")
+    return Judgement(
+        BOTH_POOR, s, r, movement.norm, "both are far from the arbiter, and the problem is well conditioned"
+    )

@@ -40,7 +40,7 @@ class Options:
 
 
 def parse_steps(text: str) -> tuple[int, int]:
-    """"3" is step 3 alone, "3:7" the steps 3 to 6, "3:" all from 3 on. Raises ValueError for anything else."""
+    """ "3" is step 3 alone, "3:7" the steps 3 to 6, "3:" all from 3 on. Raises ValueError for anything else."""
     first, colon, last = text.partition(":")
     start = int(first) if first else 0
     end = (int(last) if last else 2**62) if colon else start + 1

@@ -23,7 +23,9 @@ def _engine_of_state(state: Tensor) -> Tensor:
     raw = state.numpy()
     words = raw[24 : 24 + 8 * _WORDS].view(np.uint64).astype(np.uint32)
     left, following = raw[8:12].view(np.int32), raw[16:24].view(np.uint64).astype(np.uint32)
-    return torch.from_numpy(np.concatenate([words.view(np.uint8), left.view(np.uint8), following.view(np.uint8)]).copy())
+    return torch.from_numpy(
+        np.concatenate([words.view(np.uint8), left.view(np.uint8), following.view(np.uint8)]).copy()
+    )
 
 
 def _generator_of_engine(saved: Tensor) -> torch.Generator:
@@ -147,6 +149,54 @@ def attention_backward(
     return (ds @ keys.to(p.dtype)).to(q.dtype), grad_k, grad_v, None
 
 
+def lstm_cell(input_gates, hidden_gates, cx, input_bias=None, hidden_bias=None):
+    wide = torch.float64 if cx.dtype == torch.float64 else torch.float32
+    gates = input_gates.to(wide) + hidden_gates.to(wide)
+    if input_bias is not None:
+        gates = gates + input_bias.to(wide) + hidden_bias.to(wide)
+    i, f, g, o = gates.chunk(4, 1)
+    i, f, g, o = torch.sigmoid(i), torch.sigmoid(f), torch.tanh(g), torch.sigmoid(o)
+    cy = f * cx.to(wide) + i * g
+    return (o * torch.tanh(cy)).to(cx.dtype), cy.to(cx.dtype), torch.cat([i, f, g, o], 1).to(cx.dtype)
+
+
+def lstm_cell_backward(grad_hy, grad_cy, cx, cy, workspace, has_bias):
+    wide = torch.float64 if cx.dtype == torch.float64 else torch.float32
+    i, f, g, o = workspace.to(wide).chunk(4, 1)
+    gh = torch.zeros_like(i) if grad_hy is None else grad_hy.to(wide)
+    tanh = torch.tanh(cy.to(wide))
+    gc = gh * o * (1 - tanh * tanh)
+    if grad_cy is not None:
+        gc = gc + grad_cy.to(wide)
+    parts = [gc * g * i * (1 - i), gc * cx.to(wide) * f * (1 - f), gc * i * (1 - g * g), gh * tanh * o * (1 - o)]
+    gates = torch.cat(parts, 1)
+    return gates.to(cx.dtype), (gc * f).to(cx.dtype), gates.sum(0).to(cx.dtype) if has_bias else None
+
+
+def gru_cell(input_gates, hidden_gates, hx, input_bias=None, hidden_bias=None):
+    wide = torch.float64 if hx.dtype == torch.float64 else torch.float32
+    x, h, state = input_gates.to(wide), hidden_gates.to(wide), hx.to(wide)
+    if input_bias is not None:
+        x, h = x + input_bias.to(wide), h + hidden_bias.to(wide)
+    xr, xz, xn = x.chunk(3, 1)
+    hr, hz, hn = h.chunk(3, 1)
+    r, z = torch.sigmoid(xr + hr), torch.sigmoid(xz + hz)
+    n = torch.tanh(xn + r * hn)
+    return (n + z * (state - n)).to(hx.dtype), torch.cat([r, z, n, state, hn], 1).to(hx.dtype)
+
+
+def gru_cell_backward(grad_hy, workspace, has_bias):
+    wide = torch.float64 if grad_hy.dtype == torch.float64 else torch.float32
+    g = grad_hy.to(wide)
+    r, z, n, state, hn = workspace.to(wide).chunk(5, 1)
+    gz = g * (state - n) * z * (1 - z)
+    gn = g * (1 - z) * (1 - n * n)
+    gr = gn * hn * r * (1 - r)
+    x, h = torch.cat([gr, gz, gn], 1), torch.cat([gr, gz, gn * r], 1)
+    biases = (x.sum(0), h.sum(0)) if has_bias else (None, None)
+    return tuple(t if t is None else t.to(grad_hy.dtype) for t in (x, h, g * z, *biases))
+
+
 #: operator: function with its arguments. Strides of the results are not compared for these.
 REFERENCES = {
     "minitorch::linear_forward": linear_forward,
@@ -154,6 +204,10 @@ REFERENCES = {
     "minitorch::dropout_backward": dropout_backward,
     "minitorch::cross_entropy_forward": cross_entropy_forward,
     "minitorch::cross_entropy_backward": cross_entropy_backward,
+    "aten::_thnn_fused_lstm_cell": lstm_cell,
+    "aten::_thnn_fused_lstm_cell_backward_impl": lstm_cell_backward,
+    "aten::_thnn_fused_gru_cell": gru_cell,
+    "aten::_thnn_fused_gru_cell_backward": gru_cell_backward,
     "aten::_scaled_dot_product_fused_attention_overrideable": attention_forward,
     "aten::_scaled_dot_product_fused_attention_overrideable_backward": attention_backward,
 }

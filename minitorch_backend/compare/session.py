@@ -137,7 +137,9 @@ os.register_at_fork(before=_before_fork, after_in_child=_after_fork)
 
 
 @contextlib.contextmanager
-def session(options: Options | None = None, *, replay: "str | os.PathLike[str] | None" = None, **settings: Any) -> Iterator[Report]:
+def session(
+    options: Options | None = None, *, replay: "str | os.PathLike[str] | None" = None, **settings: Any
+) -> Iterator[Report]:
     """Compare everything that runs inside on the subject device; the settings are those of :class:`Options`.
 
     With `replay`, a folder, each finding's replay file is written there as soon as it is made. An exception passes

@@ -114,7 +114,11 @@ class Shadow:
         """The storage of `b` laid out as that of `a`."""
         own = b.untyped_storage()
         if a.dtype == b.dtype and b.device == self.device and not b.is_conj() and not b.is_neg():
-            if a.stride() == b.stride() and a.storage_offset() == b.storage_offset() and own.nbytes() == storage.nbytes():
+            if (
+                a.stride() == b.stride()
+                and a.storage_offset() == b.storage_offset()
+                and own.nbytes() == storage.nbytes()
+            ):
                 return own
         fresh = torch.empty(storage.nbytes(), dtype=torch.uint8, device=self.device).untyped_storage()
         window(fresh, a, self.device).copy_(b)

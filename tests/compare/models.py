@@ -55,11 +55,13 @@ class LSTM(nn.Module):
         return self.head(torch.tanh(y[:, 1:]))
 
 
-def cnn(device, steps=STEPS):
+def cnn(device, steps=STEPS, nan=False):
     torch.manual_seed(0)
     model = CNN().to(device)
     optimizer = torch.optim.Adam(model.parameters(), lr=1e-2)
     images, labels = torch.randn(steps, 16, 1, 8, 8), torch.randint(10, (steps, 16))
+    if nan:
+        images[:, 3, 0, 2, 2] = torch.nan
     for x, y in zip(images, labels, strict=True):
         optimizer.zero_grad()
         F.cross_entropy(model(x.to(device)), y.to(device)).backward()
@@ -94,4 +96,8 @@ def lstm(device, steps=STEPS):
     return model
 
 
-RUNS = {"CNN": cnn, "GPT": gpt, "LSTM": lstm}
+def cnn_with_nan(device, steps=STEPS):
+    return cnn(device, steps, nan=True)
+
+
+RUNS = {"CNN": cnn, "CNN with a NaN": cnn_with_nan, "GPT": gpt, "LSTM": lstm}
