@@ -12,9 +12,11 @@ COMMANDS = {
     "compare": (
         "minitorch_backend.compare.commands",
         "compare",
-        "Hold a script's operator calls against another device.",
+        "Hold each operator call of a script against native.",
     ),
     "replay": ("minitorch_backend.compare.commands", "replay", "Run a call that compare found, from its file."),
+    "shrink": ("minitorch_backend.compare.shrink", "shrink", "Make a replay file smaller while its verdict holds."),
+    "culprit": ("minitorch_backend.compare.culprit", "culprit", "Find the operators that make a check of yours fail."),
     "info": ("minitorch_backend.info", "info", "Backend, devices, instruction set, versions and memory."),
 }
 

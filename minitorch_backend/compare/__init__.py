@@ -27,5 +27,6 @@ Two errors are kept apart, and are never computed from each other's inputs:
 
 from minitorch_backend.compare.options import Options
 from minitorch_backend.compare.session import Report, run, session
+from minitorch_backend.compare.trajectories import Trajectories, train
 
-__all__ = ["Options", "Report", "run", "session"]
+__all__ = ["Options", "Report", "Trajectories", "run", "session", "train"]

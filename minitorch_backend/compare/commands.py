@@ -53,8 +53,8 @@ def compare(output: str, script: str, arguments: tuple[str, ...], streaming: boo
     """Run SCRIPT and hold each operator call on the subject device against the reference.
 
     The script is not changed; it must run its model on the subject device. OUTPUT gets report.html, report.jsonl and
-    a replay file for each finding, also when the script fails. Exit status: 0 nothing to report, 1 findings, 3 the script
-    failed or nothing was compared.
+    a replay file for each finding, also when the script fails. Exit status: 0 nothing to report, 1 findings, 3 the
+    script failed or nothing was compared.
     """
     from minitorch_backend.compare.report import write_data
     from minitorch_backend.compare.script import collect, run_child

@@ -36,7 +36,7 @@ NORM_FLOOR, NORM_TIMES = {2: 4.0, 4: 32.0, 8: 32.0}, 8.0
 MEAN_FLOOR, MEAN_TIMES = {2: 3.0, 4: 32.0, 8: 32.0}, 8.0
 ULP_FLOOR, ULP_TIMES = 1024.0, 64.0
 # An error is laid to the condition of the problem when moving the inputs by one ulp moves the result a comparable way.
-# Rounding errors of a serial sum of n terms walk as far as sqrt(n) times that, so n (inputs per result) counts, up to 64^2.
+# Rounding errors of a serial sum of n terms walk as far as sqrt(n) times that, so n (inputs per result) counts.
 CONDITION_TIMES = 8.0
 MOST_TERMS = 4096.0
 BINS = 30  # of a histogram: 0, below 1/2 ulp, [1/2, 1), [1, 2), [2, 4), ..., not finite
@@ -76,14 +76,14 @@ def real_view(t: Tensor) -> Tensor:
 
 
 def spacing(values: Tensor, dtype: torch.dtype) -> Tensor:
-    """The distance between neighbours of `dtype` at finite `values` (float64): a power of two from the exponent's bits."""
+    """The distance between neighbours of `dtype` at finite `values` (float64): a power of two, by its bits."""
     info = torch.finfo(dtype)
     power = (values.view(torch.int64) & 0x7FF0000000000000).view(torch.float64)
     return power.clamp_(min=info.tiny).mul_(info.eps)
 
 
 def histogram_of(ulps: Tensor) -> list[int]:
-    """Counts by bin: 0, below 1/2, [1/2, 1), [1, 2), [2, 4), ..., and what is not finite; on a sample if there are many."""
+    """Counts by bin: 0, below 1/2, [1/2, 1), [1, 2), [2, 4), ..., not finite; on a sample if there are many."""
     if ulps.numel() > HISTOGRAM_SAMPLE:
         ulps = ulps[:: ulps.numel() // HISTOGRAM_SAMPLE].contiguous()
     exponent = (ulps.view(torch.int64) >> 52) - 1023
@@ -127,7 +127,7 @@ def errors(result: Tensor, arbiter: Tensor) -> Errors:
 
 
 def suspected(mine: Errors, other: Errors, size: int = 4, elementwise: bool = True) -> bool:
-    """Whether `mine` is too large to be rounding, by its own size and by the other side's. `size`: bytes of the dtype."""
+    """Whether `mine` is too large to be rounding, by itself and by the other side. `size`: bytes of the dtype."""
     if mine.wrong_class > other.wrong_class:
         return True
     if other.wrong_class:

@@ -1,4 +1,4 @@
-"""What an operator's schema says about comparing it: what it writes, whether its results are views, whether it draws."""
+"""What an operator's schema says about comparing it: what it writes, whether it makes views, whether it draws."""
 
 from typing import Any
 

@@ -542,7 +542,7 @@ class Comparison:
             lacking = isinstance(failure, NotImplementedError)
             if isinstance(failure, (MemoryError, torch.OutOfMemoryError)) or "not enough memory" in str(failure):
                 self.r.store.note(
-                    "the reference ran out of memory: compare without the shadow (--streaming), or fewer calls (--every)"
+                    "the reference ran out of memory: leave out the shadow (--streaming), or take fewer calls (--every)"
                 )
                 self.verdict = judge.EQUAL
                 return

@@ -19,7 +19,7 @@ def _default_state(device: torch.device) -> Tensor:
 
 
 def _engine_of_state(state: Tensor) -> Tensor:
-    """The engine in a CPU generator's state as minitorch saves it: 624 words, how many are left, the next one's index."""
+    """The engine of a CPU generator's state as minitorch saves it: 624 words, how many are left, the next index."""
     raw = state.numpy()
     words = raw[24 : 24 + 8 * _WORDS].view(np.uint64).astype(np.uint32)
     left, following = raw[8:12].view(np.int32), raw[16:24].view(np.uint64).astype(np.uint32)

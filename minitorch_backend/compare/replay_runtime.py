@@ -47,7 +47,7 @@ class Window:
 
 @dataclass
 class Case:
-    """A call: the operator, storages as bytes, arguments with windows for tensors, what it writes, random state, flags."""
+    """A call: operator, storages as bytes, arguments with windows for tensors, what it writes, random state, flags."""
 
     op: str
     overload: str

@@ -21,26 +21,29 @@ from minitorch_backend.compare.options import Options
 
 FLIGHT_BYTES = 512
 SNAPSHOT_SECONDS = 5.0
-SNAPSHOT, DONE, FLIGHT = "snapshot.json", "done.json", "flight"
+SNAPSHOT, DONE, FLIGHT, JOB = "snapshot.json", "done.json", "flight", "job.pickle"
 
 
-def run_child(script: str, arguments: list[str], options: Options, folder: pathlib.Path) -> int:
-    """The parent's part: start the child, wait, and write the report. Returns the child's exit status."""
-    folder.mkdir(parents=True, exist_ok=True)
-    work = folder / ".work"
-    work.mkdir(exist_ok=True)
+def prepare(script: str, arguments: list[str], options: Options, folder: pathlib.Path) -> pathlib.Path:
+    """The working folder that parent and child talk through."""
+    work = folder.absolute() / ".work"
+    work.mkdir(parents=True, exist_ok=True)
     for name in (SNAPSHOT, DONE):
         (work / name).unlink(missing_ok=True)
     (work / FLIGHT).write_bytes(b"\0" * FLIGHT_BYTES)
-    (work / "job.pickle").write_bytes(pickle.dumps((script, arguments, options, str(folder))))
+    (work / JOB).write_bytes(pickle.dumps((script, arguments, options, str(folder))))
+    return work
+
+
+def run_child(script: str, arguments: list[str], options: Options, folder: pathlib.Path) -> int:
+    """The parent's part: start the child and wait. Returns the child's exit status."""
+    work = prepare(script, arguments, options, folder)
     child = subprocess.Popen([sys.executable, "-m", "minitorch_backend.compare.script", str(work)])
     while True:
         try:
-            status = child.wait()
-            break
+            return child.wait()
         except KeyboardInterrupt:
             continue  # the child has it too and ends in its own way
-    return status
 
 
 def collect(folder: pathlib.Path, status: int) -> dict[str, Any] | None:
@@ -60,7 +63,7 @@ def collect(folder: pathlib.Path, status: int) -> dict[str, Any] | None:
         if data is not None:
             data["run"]["ended"] = how + where
             data["notes"].append("statistics are those of the last snapshot before the end")
-    for name in (SNAPSHOT, DONE, FLIGHT, "job.pickle"):
+    for name in (SNAPSHOT, DONE, FLIGHT, JOB):
         (work / name).unlink(missing_ok=True)
     with contextlib.suppress(OSError):
         work.rmdir()
@@ -98,7 +101,7 @@ class Journal:
 
 def child(work: pathlib.Path) -> int:
     """The child's part: run the script inside a session."""
-    script, arguments, options, folder = pickle.loads((work / "job.pickle").read_bytes())
+    script, arguments, options, folder = pickle.loads((work / JOB).read_bytes())
     from minitorch_backend.compare.progress import Progress
     from minitorch_backend.compare.session import session
 

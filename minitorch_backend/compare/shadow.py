@@ -113,13 +113,10 @@ class Shadow:
     def layout(self, storage: UntypedStorage, a: Tensor, b: Tensor) -> UntypedStorage:
         """The storage of `b` laid out as that of `a`."""
         own = b.untyped_storage()
-        if a.dtype == b.dtype and b.device == self.device and not b.is_conj() and not b.is_neg():
-            if (
-                a.stride() == b.stride()
-                and a.storage_offset() == b.storage_offset()
-                and own.nbytes() == storage.nbytes()
-            ):
-                return own
+        plain = a.dtype == b.dtype and b.device == self.device and not b.is_conj() and not b.is_neg()
+        alike = a.stride() == b.stride() and a.storage_offset() == b.storage_offset()
+        if plain and alike and own.nbytes() == storage.nbytes():
+            return own
         fresh = torch.empty(storage.nbytes(), dtype=torch.uint8, device=self.device).untyped_storage()
         window(fresh, a, self.device).copy_(b)
         return fresh

@@ -32,7 +32,7 @@ def findings_table(findings: list[dict[str, Any]]) -> Table:
 
 def operators_table(operators: list[dict[str, Any]]) -> Table:
     table = Table(title="Operators, the most distant first", title_justify="left", header_style="bold")
-    table.add_column("operator", overflow="fold")
+    table.add_column("operator", overflow="fold", ratio=1, min_width=24)
     for name in ("calls", "ulp subject", "ulp reference", "local", "inherited", "ms a call"):
         table.add_column(name, justify="right")
     for o in sorted(operators, key=lambda o: -(o["local"] if isinstance(o["local"], float) else 9e9))[:SHOWN]:

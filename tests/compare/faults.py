@@ -318,7 +318,9 @@ def table(results: list[Result]) -> str:
         call = r.report.culprit.first
         detail = f": {call.detail}" if call.detail and call.verdict == judge.METADATA else ""
         where = f"{call.index}, {call.phase}" + (f", `{call.module}`" if call.module else "")
-        lines.append(f"| {r.fault.name} | {r.fault.model} | `{call.op}` | {call.side} | {call.verdict}{detail} | {where} |")
+        lines.append(
+            f"| {r.fault.name} | {r.fault.model} | `{call.op}` | {call.side} | {call.verdict}{detail} | {where} |"
+        )
     return "\n".join(lines) + "\n"
 
 

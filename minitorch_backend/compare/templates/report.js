@@ -23,7 +23,7 @@ const order = (v) => (v === null || v === undefined ? -Infinity : v === "inf" ? 
 class Table {
   constructor(host, columns, rows, onPick) {
     Object.assign(this, { host, columns, all: rows, rows, onPick, sort: null, down: true, chosen: null });
-    this.template = columns.map((c) => c.width || "minmax(5.5rem, 0.6fr)").join(" ");
+    this.template = columns.map((c) => c.width || "minmax(6.6rem, 0.6fr)").join(" ");
     this.head = make("div", "row head");
     this.head.style.gridTemplateColumns = this.template;
     columns.forEach((c, i) => {
@@ -63,9 +63,9 @@ class Table {
     this.draw();
   }
   draw() {
+    this.body.style.height = this.rows.length * ROW + "px";
     const first = Math.max(0, Math.floor(this.host.scrollTop / ROW) - 5);
     const last = Math.min(this.rows.length, first + Math.ceil(this.host.clientHeight / ROW) + 12);
-    this.body.style.height = this.rows.length * ROW + "px";
     const fragment = document.createDocumentFragment();
     for (let i = first; i < last; i++) {
       const r = this.rows[i], line = make("div", "row" + (r === this.chosen ? " chosen" : ""));
