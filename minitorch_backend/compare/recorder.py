@@ -29,6 +29,7 @@ from minitorch_backend.compare.where import Where
 
 _PLAIN = (Tensor, torch.nn.Parameter, torch.nn.Buffer)
 _DETACH = torch.ops.aten.detach.default
+THOROUGH_EVERY = 512  # calls of a kind, after the first two
 
 
 class Kind:
@@ -225,7 +226,7 @@ class Comparison:
             return self.run_view()
         kind = r.kind(self.key())
         kind.calls += 1
-        self.thorough = r.options.thorough or kind.calls <= 2 or kind.calls % 64 == 0
+        self.thorough = r.options.thorough or kind.calls <= 2 or kind.calls % THOROUGH_EVERY == 0
         self.inputs = flat(self.args, self.kwargs)
         local = self.save_inputs()
         if self.thorough:
@@ -254,14 +255,13 @@ class Comparison:
 
     def finish(self, kind: Kind, local: View, dirty: Any, result: Any, error: Any, versions: list[int]) -> Any:
         r, op = self.r, self.op
-        reference, failure = self.run_reference(local)
+        reference, failure, args, kwargs = self.run_reference(local)
         if error is not None or failure is not None:
             self.compare_errors(error, failure)
             if error is None and r.shadow is not None:
                 r.shadow.forget(self, result)
             self.report()
             return result
-        args, kwargs = local.call(self.args, self.kwargs)
         pairs = self.pairs(result, reference, args, kwargs)
         problem = self.metadata_problem(result, reference, args, kwargs, local, versions)
         if problem:
@@ -273,22 +273,23 @@ class Comparison:
         self.report()
         return result
 
-    def run_reference(self, view: View) -> tuple[Any, Exception | None]:
+    def run_reference(self, view: View) -> tuple[Any, Exception | None, list, dict]:
+        """(result, exception, args, kwargs) of the reference on the inputs as `view` has them."""
         r = self.r
+        args, kwargs = view.call(self.args, self.kwargs)
         try:
-            args, kwargs = view.call(self.args, self.kwargs)
             if self.state is None:
-                return self.op.reference(*args, **kwargs), None
+                return self.op.reference(*args, **kwargs), None, args, kwargs
             with generators.seeded(r.reference, self.state, args, kwargs) as (a, k):
-                return self.op.reference(*a, **k), None
+                return self.op.reference(*a, **k), None, args, kwargs
         except Exception as raised:
-            return None, raised
+            return None, raised, args, kwargs
 
     def run_view(self) -> Any:
         try:
             result = self.result = self.op.func(*self.args, **self.kwargs)
         except Exception as raised:
-            _, failure = self.run_reference(View(self.r.mirror, self.local_source))
+            _, failure, _, _ = self.run_reference(View(self.r.mirror, self.local_source))
             self.compare_errors(raised, failure)
             self.report()
             raise
@@ -298,11 +299,10 @@ class Comparison:
     def compare_view(self, result: Any) -> None:
         """Views hold no values of their own: what counts is which memory they show, and how."""
         view = View(self.r.mirror, self.local_source)
-        reference, failure = self.run_reference(view)
+        reference, failure, args, kwargs = self.run_reference(view)
         if failure is not None:
             self.compare_errors(None, failure)
         else:
-            args, kwargs = view.call(self.args, self.kwargs)
             problem = self.metadata_problem(result, reference, args, kwargs, view, [])
             if problem:
                 self.verdict, self.detail = judge.METADATA, problem
@@ -324,6 +324,7 @@ class Comparison:
     ) -> str:
         """What kind of thing came out, not which values: the first difference in words, or nothing."""
         mine, theirs = judge.flat_tensors(result), judge.flat_tensors(reference)
+        owners = {seen._cdata: key for key, seen in view.storages.items()}
         if len(mine) != len(theirs):
             return f"{len(mine)} results against {len(theirs)}"
         for i, (a, b) in enumerate(zip(mine, theirs, strict=True)):
@@ -340,12 +341,13 @@ class Comparison:
                     return f"strides of result {i}: {a.stride()}, reference {b.stride()}"
                 if a.storage_offset() != b.storage_offset() and a.numel() > 0:
                     return f"offset of result {i}: {a.storage_offset()}, reference {b.storage_offset()}"
-                problem = self.alias_problem(i, a, b, view)
+                problem = self.alias_problem(i, a, b, view.storages, owners)
                 if problem:
                     return problem
         if self.op.inplace_returns and not self.op.is_view:
+            given, given_theirs = {id(t) for t in self.inputs}, {id(t) for t in flat(args, kwargs)}
             for i, (a, b) in enumerate(zip(mine, theirs, strict=True)):
-                if any(b is t for t in flat(args, kwargs)) and not any(a is t for t in flat(self.args, self.kwargs)):
+                if id(b) in given_theirs and id(a) not in given:
                     return f"result {i} is a new tensor, not the one written"
         if versions and versions != self.versions():
             return "the version counter of an input moved"
@@ -353,20 +355,14 @@ class Comparison:
             return self.mutation_problem()
         return ""
 
-    def alias_problem(self, i: int, a: Tensor, b: Tensor, view: View) -> str:
-        storages = view.storages
-        mine = a.untyped_storage()._cdata
-        theirs = b.untyped_storage()._cdata
+    def alias_problem(self, i: int, a: Tensor, b: Tensor, storages: dict, owners: dict) -> str:
+        """Whether result `a` shares memory with the argument that `b` shares with. `owners`: arguments by storage."""
+        mine, theirs = a.untyped_storage()._cdata, b.untyped_storage()._cdata
         if mine in storages:
-            seen = storages[mine]
-            if seen._cdata != theirs and seen.data_ptr() != b.untyped_storage().data_ptr():
+            if storages[mine]._cdata != theirs and storages[mine].data_ptr() != b.untyped_storage().data_ptr():
                 return f"result {i} shares memory with an input, the reference's does not"
-        elif a.numel() and a.device.type == self.r.type:
-            for key, seen in storages.items():
-                if seen._cdata == theirs and key != theirs:
-                    return f"result {i} has memory of its own, the reference's shares an input's"
-                if self.r.mirror.same and seen._cdata == theirs and mine != theirs:
-                    return f"result {i} has memory of its own, the reference's shares an input's"
+        elif a.numel() and a.device.type == self.r.type and owners.get(theirs, mine) != mine:
+            return f"result {i} has memory of its own, the reference's shares an input's"
         return ""
 
     def save_all(self) -> View:
@@ -556,7 +552,7 @@ class Comparison:
     def report(self) -> None:
         r = self.r
         store = r.store
-        phase, module, stack, forward = r.where.locate(self.index)
+        phase, module, forward = r.where.locate(self.index)
         op = self.op.full_name
         statistics = store.statistics(op)
         statistics.calls += 1
@@ -580,7 +576,7 @@ class Comparison:
         first = bad and found is None
         if not first and not store.wants(score):
             return
-        call = self.call(phase, module, stack, forward)
+        call = self.call(phase, module, forward)
         if first:
             finding = store.add_finding(call)
             if finding is not None and r.on_finding is not None:
@@ -588,8 +584,9 @@ class Comparison:
         if store.wants(score):
             store.add_kept(score, call)
 
-    def call(self, phase: str, module: str, stack: int, forward: int) -> Call:
+    def call(self, phase: str, module: str, forward: int) -> Call:
         where = self.r.where
+        stack = where.stack()
         forward_stack: list[str] = []
         if forward >= 0:
             node = torch._C._current_autograd_node()

@@ -14,10 +14,6 @@ from torch import Tensor
 _WORDS = 624  # of a mt19937
 
 
-def _default_state(device: torch.device) -> Tensor:
-    return torch.get_rng_state() if device.type == "cpu" else getattr(torch, device.type).get_rng_state(device)
-
-
 def _engine_of_state(state: Tensor) -> Tensor:
     """The engine of a CPU generator's state as minitorch saves it: 624 words, how many are left, the next index."""
     raw = state.numpy()
@@ -44,15 +40,31 @@ def linear_forward(input: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor
     return F.linear(input, weight, bias)
 
 
+_noise: dict[tuple, Tensor] = {}
+
+
+def _dropout_noise(saved: Tensor, like: Tensor, strides: tuple[int, ...], p: float) -> Tensor:
+    """What native multiplies with, drawn from a saved engine; the last one is kept, for it is often wanted again."""
+    key = (saved.numpy().tobytes(), tuple(like.shape), strides, p, like.dtype)
+    if key not in _noise:
+        noise = torch.empty_strided(like.shape, strides, dtype=like.dtype, device="cpu")
+        noise.bernoulli_(1 - p, generator=_generator_of_engine(saved)).div_(1 - p)
+        _noise.clear()
+        _noise[key] = noise
+    return _noise[key]
+
+
 def dropout_forward(input: Tensor, p: float) -> tuple[Tensor, Tensor]:
-    saved = _engine_of_state(_default_state(input.device)).to(input.device)
-    noise = torch.empty_like(input).bernoulli_(1 - p).div_(1 - p)
+    if input.device.type != "cpu":
+        saved = torch.empty(4 * _WORDS + 8, dtype=torch.uint8, device=input.device)
+        return input * torch.empty_like(input).bernoulli_(1 - p).div_(1 - p), saved
+    saved = _engine_of_state(torch.get_rng_state())
+    noise = _dropout_noise(saved, input, torch.empty_like(input, device="meta").stride(), p)
     return input * noise, saved
 
 
 def dropout_backward(grad: Tensor, saved: Tensor, strides: list[int], p: float) -> Tensor:
-    noise = torch.empty_strided(grad.shape, strides, dtype=grad.dtype, device="cpu")
-    noise.bernoulli_(1 - p, generator=_generator_of_engine(saved)).div_(1 - p)
+    noise = _dropout_noise(saved.cpu(), grad, tuple(strides), p)
     result = torch.empty_strided(grad.shape, strides, dtype=grad.dtype, device=grad.device)
     return torch.mul(grad, noise.to(grad.device), out=result)
 
@@ -138,6 +150,12 @@ def attention_backward(
     grad_out, q, k, v, attn_bias, grad_input_mask, out, lse, cum_q, cum_k, max_q, max_k, dropout_p, is_causal,
     seed, offset, *, scale=None,
 ):  # fmt: skip
+    flash = q.device.type == "cpu" and k.shape[1] == q.shape[1] and v.shape[-1] == q.shape[-1]
+    if flash and (attn_bias is None or attn_bias.dtype != torch.bool):
+        grads = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu_backward(
+            grad_out, q, k, v, out, lse, dropout_p, is_causal, attn_mask=_bias(attn_bias, q), scale=scale
+        )
+        return (*grads, None)
     scale = q.shape[-1] ** -0.5 if scale is None else scale
     keys, values = _grouped(k, q.shape[1]), _grouped(v, q.shape[1])
     scores = _scores(q, keys, attn_bias, is_causal, scale)

@@ -84,7 +84,7 @@ class Where:
     def stack(self) -> int:
         """The user's frames above, innermost first, as a number; :meth:`lines` turns it into text."""
         frames = []
-        frame = sys._getframe(2)
+        frame = sys._getframe(1)
         visible = self.visible
         while frame is not None:
             code = frame.f_code
@@ -113,18 +113,18 @@ class Where:
             for code, line in self.stack_list[stack]
         ]
 
-    def locate(self, call: int) -> tuple[str, str, int, int]:
-        """(phase, module path, stack, forward call or -1) of the call that is running."""
+    def locate(self, call: int) -> tuple[str, str, int]:
+        """(phase, module path, forward call or -1) of the call that is running."""
         node = torch._C._current_autograd_node()
-        stack = self.stack()
         if node is not None:
             index, module, _ = self.forward_of.get(node._sequence_nr(), (-1, "", -1))
-            return "backward", module, stack, index
+            return "backward", module, index
         if self.optimizer is not None:
-            return "optimizer", self.optimizer, stack, -1
+            return "optimizer", self.optimizer, -1
         sequence = torch._C._autograd._get_sequence_nr()
         module = self.path()
         if sequence != self.last_sequence:
+            # A node of the autograd graph was made for this call: its backward pass will ask where that was.
             self.last_sequence = sequence
-            self.forward_of[sequence - 1] = (call, module, stack)
-        return "forward", module, stack, -1
+            self.forward_of[sequence - 1] = (call, module, self.stack())
+        return "forward", module, -1
