@@ -3,11 +3,11 @@
     python benchmarks/diff_cost.py [--model cnn] [--check]
 
 Time: the digits CNN and the char-GPT of examples/ train on the subject device in five ways that take turns step by
-step, so that whatever else the machine does hits all alike: plain, with everything on (the default: all calls, native shadow,
-arbiter), streaming (no shadow), --every 50, and plain on the reference. Reported are medians and their ratio to plain.
-The steps before the first timed one fill what the comparison learns about each kind of call; `first` is the cost of the
-very first step, where every call is looked at thoroughly. Processor time is measured (of all threads) beside the clock:
-on a busy machine it is the steadier of the two.
+step, so that whatever else the machine does hits all alike: plain; with everything on (the default: all calls, native
+shadow, arbiter); streaming (no shadow); --every 50; and plain on the reference. Reported are medians and their ratio to
+plain. The steps before the first timed one fill what the comparison learns about each kind of call; `first` is the cost
+of the very first step, where every call is looked at thoroughly. Processor time (of all threads) stands beside the
+clock: on a busy machine it is the steadier of the two.
 
 Memory: growth of the peak resident size over some steps, each in a process of its own (examples/memory.py says how).
 """
@@ -137,8 +137,8 @@ def main() -> int:
         print(f"{model}, {torch.get_num_threads()} threads, {os.cpu_count()} processors, load {os.getloadavg()[0]:.1f}")
         for name, t in times.items():
             print(
-                f"  {name:10} {t['ms']:8.2f} ms  {t['ratio']:5.2f} of plain (processor time {t['processor ratio']:5.2f}, "
-                f"mean {t['mean ratio']:5.2f}), first step {t['first ms']:7.1f} ms"
+                f"  {name:10} {t['ms']:8.2f} ms  {t['ratio']:5.2f} of plain, mean {t['mean ratio']:5.2f}, "
+                f"processor time {t['processor ratio']:5.2f}, first step {t['first ms']:7.1f} ms"
             )
             if t["ratio"] > LIMITS.get(name, 1e9):
                 over.append(f"{model}, {name}: {t['ratio']:.2f} times the plain step, limit {LIMITS[name]}")

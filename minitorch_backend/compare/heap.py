@@ -1,7 +1,8 @@
 """Keeps the C library's heap from giving memory back between operator calls while a comparison runs.
 
 Native tensors come from malloc, which by default maps every large block anew: each large result of the reference
-costs page faults, as much as the arithmetic. With the thresholds raised, blocks are reused. Only where the C library is glibc.
+costs page faults, as much as the arithmetic. With the thresholds raised, blocks are reused. Only where the C library
+is glibc.
 """
 
 import contextlib

@@ -41,6 +41,7 @@ CONDITION_TIMES = 8.0
 MOST_TERMS = 4096.0
 BINS = 30  # of a histogram: 0, below 1/2 ulp, [1/2, 1), [1, 2), [2, 4), ..., not finite
 HISTOGRAM_SAMPLE = 1 << 16
+CHUNK = 1 << 16  # values whose errors are worked out at a time: temporaries stay small
 
 # Operators that may order equal keys as they like: their indices are checked by what they point at.
 TIES = {"aten::sort", "aten::topk", "aten::kthvalue", "aten::median", "aten::nanmedian", "aten::mode"}
@@ -98,13 +99,19 @@ def errors(result: Tensor, arbiter: Tensor) -> Errors:
     r, a = real_view(result).to(torch.float64).reshape(-1), real_view(arbiter).to(torch.float64).reshape(-1)
     if r.numel() == 0:
         return Errors()
+    if r.numel() > 2 * CHUNK:
+        return joined([_errors(x, y, dtype) for x, y in zip(r.split(CHUNK), a.split(CHUNK), strict=True)], dtype)
+    return joined([_errors(r, a, dtype)], dtype)
+
+
+def _errors(r: Tensor, a: Tensor, dtype: torch.dtype) -> tuple[Errors, float, float, int]:
+    """(errors without norm, largest value, largest distance, count) of a stretch of float64 values."""
     distance = (r - a).abs_()
     largest, worst = a.abs().max().item(), distance.max().item()
     if math.isfinite(largest + worst) and largest <= torch.finfo(dtype).max:
         ulps = distance / spacing(a, dtype)
-        scale, at = max(largest, torch.finfo(dtype).tiny), int(distance.argmax())
-        units = worst / (scale * torch.finfo(dtype).eps)
-        return Errors(ulps.max().item(), ulps.mean().item(), units, worst / scale, 0, at, histogram_of(ulps))
+        found = Errors(ulps.max().item(), ulps.mean().item(), at=int(distance.argmax()), histogram=histogram_of(ulps))
+        return found, largest, worst, r.numel()
     rounded = a.to(dtype).to(torch.float64)
     finite = torch.isfinite(r) & torch.isfinite(rounded)
     same = finite | (r == rounded) | (torch.isnan(r) & torch.isnan(a))
@@ -113,16 +120,27 @@ def errors(result: Tensor, arbiter: Tensor) -> Errors:
     largest = torch.where(finite, a.abs(), 0.0).max().item()
     wrong = int((~same).sum())
     marked = torch.where(same, ulps, math.inf)
-    worst = distance.max().item()
-    scale = max(largest, torch.finfo(dtype).tiny)
+    found = Errors(
+        math.inf if wrong else ulps.max().item(), ulps.mean().item(), wrong_class=wrong,
+        at=int((~same).to(torch.uint8).argmax()) if wrong else int(distance.argmax()), histogram=histogram_of(marked),
+    )  # fmt: skip
+    return found, largest, math.inf if wrong else distance.max().item(), r.numel()
+
+
+def joined(parts: list[tuple[Errors, float, float, int]], dtype: torch.dtype) -> Errors:
+    """The errors of a tensor from those of its stretches."""
+    scale = max(torch.finfo(dtype).tiny, *(largest for _, largest, _, _ in parts))
+    worst = max(distance for _, _, distance, _ in parts)
+    count = sum(n for *_, n in parts)
+    place = max(range(len(parts)), key=lambda i: (parts[i][0].wrong_class > 0, parts[i][2]))
     return Errors(
-        max_ulp=math.inf if wrong else ulps.max().item(),
-        mean_ulp=ulps.mean().item(),
-        norm=math.inf if wrong else worst / (scale * torch.finfo(dtype).eps),
-        relative=math.inf if wrong else worst / scale,
-        wrong_class=wrong,
-        at=int((~same).to(torch.uint8).argmax()) if wrong else int(distance.argmax()),
-        histogram=histogram_of(marked),
+        max_ulp=max(e.max_ulp for e, *_ in parts),
+        mean_ulp=sum(e.mean_ulp * n for e, _, _, n in parts) / count,
+        norm=worst / (scale * torch.finfo(dtype).eps),
+        relative=worst / scale,
+        wrong_class=sum(e.wrong_class for e, *_ in parts),
+        at=parts[place][0].at + sum(n for *_, n in parts[:place]),
+        histogram=[sum(column) for column in zip(*(e.histogram for e, *_ in parts), strict=True)],
     )
 
 

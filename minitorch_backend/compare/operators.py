@@ -41,8 +41,7 @@ class Operator:
 
     __slots__ = (
         "draws_if", "full_name", "func", "ignored", "inplace_returns", "is_view", "mutated", "name", "opaque",
-        "positions",
-        "random", "reference", "substitute", "uninitialised", "working_memory",
+        "per_element", "positions", "random", "reference", "substitute", "uninitialised", "working_memory",
     )  # fmt: skip
 
     def __init__(self, func: Any) -> None:
@@ -65,6 +64,7 @@ class Operator:
         self.is_view = bool(aliases) and all(aliases) and not any(r.alias_info.is_write for r in schema.returns)
         self.inplace_returns = any(r.alias_info is not None and r.alias_info.is_write for r in schema.returns)
         self.random = torch.Tag.nondeterministic_seeded in func.tags or schema.name in RANDOM_WITHOUT_TAG
+        self.per_element = schema.name.startswith(("aten::_foreach_", "aten::_fused_adam", "aten::_fused_sgd"))
         self.opaque = OPAQUE_RESULTS.get(schema.name, ())
         self.working_memory = self.positions.get(WORKING_MEMORY.get(schema.name, ""), -1)
         self.draws_if = DRAWS_IF.get(schema.name)

@@ -10,7 +10,9 @@ whose distance goes beyond what the judged calls of its kind had.
 """
 
 import math
+import os
 import time
+import traceback
 from typing import Any
 
 import torch
@@ -29,16 +31,19 @@ from minitorch_backend.compare.where import Where
 
 _PLAIN = (Tensor, torch.nn.Parameter, torch.nn.Buffer)
 _DETACH = torch.ops.aten.detach.default
+PART = 8  # tensors of a list that a thorough look takes
+EGREGIOUS = 1e4  # a distance, in units of epsilon times the largest value, that needs no arbiter
 THOROUGH_EVERY = 512  # calls of a kind, after the first two
 
 
 class Kind:
     """What the calls of one operator with one set of shapes have in common."""
 
-    __slots__ = ("calls", "norm", "ulp")
+    __slots__ = ("calls", "norm", "ulp", "wanted")
 
     def __init__(self) -> None:
         self.calls = 0
+        self.wanted: list[int] = []  # elements of a list operator to look at next time
         self.ulp = 0.0  # largest distance that was judged to be fine
         self.norm = 0.0
 
@@ -62,6 +67,7 @@ class Recorder(TorchDispatchMode):
         self.on_call: Any = None
         self.per_op: dict[Any, int] = {}
         self.sampled = options.every > 1
+        self.thorough_first = 1 if self.sampled else 2
         self.same_generators = generators.alike(self.subject, self.reference)
         self.filters = bool(options.only or options.modules or options.steps)
 
@@ -180,6 +186,8 @@ class Comparison:
         self.random = False
         self.result: Any = None
         self.inputs: list[Tensor] = []
+        self.part: list[int] | None = None
+        self.count = 0
 
     # Inputs
 
@@ -218,6 +226,26 @@ class Comparison:
                     view.storages[storage._cdata] = self.r.mirror.storage(storage, copy=True)
         return view
 
+    def choose_part(self, kind: Kind) -> None:
+        """Which elements of a call on lists of tensors a thorough look takes: a few, others at each call."""
+        self.count = next((len(a) for a in self.args if isinstance(a, list) and len(a) > PART), 0)
+        if self.count:
+            start = kind.calls * PART
+            self.part = kind.wanted or sorted({(start + i) % self.count for i in range(PART)})
+            kind.wanted = []
+
+    def looked_at(self, value: Any) -> Any:
+        """An argument or result as the thorough look takes it."""
+        if self.part is not None and isinstance(value, (list, tuple)) and len(value) == self.count:
+            return [value[i] for i in self.part]
+        return value
+
+    def look(self) -> tuple[list, dict]:
+        """The call's arguments as the thorough look takes them."""
+        if self.part is None:
+            return list(self.args), self.kwargs
+        return [self.looked_at(a) for a in self.args], {k: self.looked_at(v) for k, v in self.kwargs.items()}
+
     # The steps
 
     def run(self) -> Any:
@@ -226,10 +254,14 @@ class Comparison:
             return self.run_view()
         kind = r.kind(self.key())
         kind.calls += 1
-        self.thorough = r.options.thorough or kind.calls <= 2 or kind.calls % THOROUGH_EVERY == 0
+        self.thorough = (
+            r.options.thorough or kind.calls <= r.thorough_first or kind.wanted or kind.calls % THOROUGH_EVERY == 0
+        )
         self.inputs = flat(self.args, self.kwargs)
+        if op.per_element:
+            self.choose_part(kind)
         local = self.save_inputs()
-        if self.thorough:
+        if self.thorough or (self.part and self.written):
             self.before = self.save_all()
         elif self.written:
             self.before = self.save_inputs()
@@ -247,6 +279,14 @@ class Comparison:
         after = generators.get(r.subject, self.args, self.kwargs) if seeded else None
         try:
             return self.finish(kind, local, dirty, result, error, versions)
+        except Exception as trouble:
+            # Comparing must never become the program's problem.
+            last = traceback.extract_tb(trouble.__traceback__)[-1]
+            place = f"{os.path.basename(last.filename)}:{last.lineno}"
+            r.store.note(f"{op.full_name} could not be compared: {type(trouble).__name__}: {trouble} ({place})")
+            if r.shadow is not None:
+                r.shadow.forget(self, result)
+            return result
         finally:
             if after is not None:
                 generators.put(r.subject, after, self.args, self.kwargs)
@@ -369,7 +409,7 @@ class Comparison:
         """All inputs copied: to see what the call wrote, to run it again, and for the arbiter and replay files."""
         mirror = self.r.mirror
         view = View(mirror, lambda key, storage: mirror.storage(storage, copy=True))
-        view.call(self.args, self.kwargs)
+        view.call(*self.look())
         return view
 
     def mutation_problem(self) -> str:
@@ -378,7 +418,7 @@ class Comparison:
         written = {t.untyped_storage()._cdata for t in self.written_tensors(self.args, self.kwargs)}
         if self.op.working_memory >= 0:
             written.add(self.args[self.op.working_memory].untyped_storage()._cdata)
-        for t in flat(self.args, self.kwargs):
+        for t in flat(*self.look()):
             key = t.untyped_storage()._cdata
             if t.device.type == self.r.type and key not in written and key in self.before.storages:
                 now = self.r.mirror.storage(t.untyped_storage())
@@ -434,10 +474,25 @@ class Comparison:
         self.distance = worst
         if worst.ulp or suspects:
             self.verdict = judge.AGREE
+        if self.part is not None:
+            pairs, suspects = self.of_part(kind, pairs, suspects)
         if suspects or self.thorough:
-            self.judge_values(kind, pairs, suspects)
+            self.judge_values(kind, pairs)
 
-    def judge_values(self, kind: Kind, pairs: list[tuple[Any, Any]], suspects: list[int]) -> None:
+    def of_part(self, kind: Kind, pairs: list, suspects: list[int]) -> tuple[list, list[int]]:
+        """Pairs and suspects among the elements looked at. Others are looked at next time, or judged now if far off."""
+        assert self.part is not None
+        lead = len(pairs) % self.count  # the None that an in-place form returns
+        elsewhere = sorted({(i - lead) % self.count for i in suspects if i >= lead} - set(self.part))
+        chosen = [*range(lead), *(n + i for n in range(lead, len(pairs), self.count) for i in self.part)]
+        if elsewhere:
+            kind.wanted = elsewhere[:PART]
+            if self.distance.norm > EGREGIOUS:
+                self.verdict, self.detail = judge.SUBJECT_WORSE, f"elements {elsewhere[:PART]} of the list; no arbiter"
+        here = set(chosen) & set(suspects)
+        return [pairs[i] for i in chosen], sorted(here)
+
+    def judge_values(self, kind: Kind, pairs: list[tuple[Any, Any]]) -> None:
         """The thorough look: arbiter, then a second run."""
         statistics = self.r.store.statistics(self.op.full_name)
         arbiter = self.arbiter()
@@ -460,6 +515,7 @@ class Comparison:
             kind.ulp, kind.norm = max(kind.ulp, self.distance.ulp), max(kind.norm, self.distance.norm)
         if self.judgement is not None and self.judgement.verdict != judge.EQUAL:
             self.verdict, self.detail = self.judgement.verdict, self.judgement.detail
+        del arbiter
         if self.before is not None and not self.op.uninitialised:
             self.run_twice()
 
@@ -473,7 +529,7 @@ class Comparison:
 
         def make_args() -> tuple[list, dict]:
             view = source or View(mirror, self.local_source)
-            return view.call(self.args, self.kwargs)
+            return view.call(*self.look())
 
         return judge.Arbiter(self.op.reference, make_args, self.written)
 
@@ -493,7 +549,7 @@ class Comparison:
             return bytes_of(kept, r.reference).to(r.subject).untyped_storage()
 
         view = View(Mirror(r.subject, r.subject), source)
-        args, kwargs = view.call(self.args, self.kwargs)
+        args, kwargs = view.call(*self.look())
         if self.state is not None:
             generators.put(r.subject, self.state, self.args, self.kwargs)
         result = self.op.func(*args, **kwargs)
@@ -504,8 +560,9 @@ class Comparison:
         if self.random and self.state is None:
             return
         again = self.subject_again()
-        written = self.written_tensors(self.args, self.kwargs)
-        first = [x for x in judge.flat_tensors(self.result) if not any(x is w for w in written)] + written
+        written = self.written_tensors(*self.look())
+        result = judge.flat_tensors(self.looked_at(self.result))
+        first = [x for x in result if not any(x is w for w in written)] + written
         for i, (a, b) in enumerate(zip(first, again, strict=False)):
             if i in self.op.opaque:
                 continue
@@ -571,6 +628,8 @@ class Comparison:
             found = store.find(op, self.verdict, phase)
             if found is not None:
                 found.last = self.index
+                if found.replay is None and found.count < 10 and r.on_finding is not None:
+                    r.on_finding(found, self)  # the first call's inputs were gone
         else:
             found = None
         first = bad and found is None

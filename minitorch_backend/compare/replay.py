@@ -190,7 +190,8 @@ def case_of(comparison: Any) -> Case | None:
         return "<generator>" if isinstance(value, torch.Generator) else value
 
     try:
-        args, kwargs = [one(a) for a in comparison.args], {k: one(v) for k, v in comparison.kwargs.items()}
+        args, kwargs = comparison.look()
+        args, kwargs = [one(a) for a in args], {k: one(v) for k, v in kwargs.items()}
     except ValueError:
         return None
     state = comparison.state

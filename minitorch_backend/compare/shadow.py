@@ -17,6 +17,7 @@ from minitorch_backend.compare.mirror import Mirror, View, window
 
 SWEEP = 64  # calls between looking for storages that died
 SAMPLE = 4096  # elements that the inherited error is measured on
+STRETCHES = 8  # that these elements come in, for the cache's sake
 MEASURED = 2  # results of a call that it is measured on
 
 
@@ -66,8 +67,7 @@ class Shadow:
                 self.register(call, result, reference, local)
             return call.distance.relative
         try:
-            with torch.no_grad():
-                shadowed = self.run(call, view)
+            shadowed = self.run(call, view)
         except Exception as error:
             self.fail(call, error)
             self.forget(call, result)
@@ -174,8 +174,9 @@ class Shadow:
 def sampled_error(a: Tensor, b: Tensor) -> float:
     """Euclidean distance of two tensors relative to the second's length, on a sample of their elements."""
     if a.numel() > SAMPLE and a.is_contiguous() and b.is_contiguous():
-        step = a.numel() // SAMPLE
-        a, b = a.view(-1)[::step], b.view(-1)[::step]
+        stretch = a.numel() // STRETCHES
+        a = a.view(-1)[: stretch * STRETCHES].view(STRETCHES, stretch)[:, : SAMPLE // STRETCHES]
+        b = b.view(-1)[: stretch * STRETCHES].view(STRETCHES, stretch)[:, : SAMPLE // STRETCHES]
     elif a.numel() == 0:
         return 0.0
     off = torch.dist(a, b).item()
