@@ -5,29 +5,27 @@ namespace minitorch {
 inline namespace MINITORCH_ARCH {
 namespace {
 
-template <class S, int Columns, bool AK, bool BK>
+template <class S, bool AK, bool BK>
 void launch(const Strided<S>& p) {
-  constexpr int bytes = (tensor::kRows + Columns) * tensor::kDepth * 2 * tensor::kStages;
-  launch_tiles(&tensor::multistage_kernel<S, Columns, AK, BK>, p, tensor::kRows, Columns, tensor::kDepth, Columns,
-               bytes, Columns == 128 ? 2 : 1);
+  constexpr int kColumns = 128, bytes = (tensor::kRows + kColumns) * tensor::kDepth * 2 * tensor::kStages;
+  launch_tiles(&tensor::multistage_kernel<S, kColumns, AK, BK>, p, tensor::kRows, kColumns, tensor::kDepth, kColumns,
+               bytes, 2);
 }
 
-template <class S, int Columns>
+template <class S>
 void by_layout(const Strided<S>& p) {
   if (p.a_along_k) {
-    p.b_along_k ? launch<S, Columns, true, true>(p) : launch<S, Columns, true, false>(p);
+    p.b_along_k ? launch<S, true, true>(p) : launch<S, true, false>(p);
   } else {
-    p.b_along_k ? launch<S, Columns, false, true>(p) : launch<S, Columns, false, false>(p);
+    p.b_along_k ? launch<S, false, true>(p) : launch<S, false, false>(p);
   }
 }
 
 template <class S>
 void run(const GemmArgs& g) {
   const Strided<S> p = strided_problem<S>(g.c.col != 1 && g.c.row == 1 ? transposed(g) : g);
-  static const int forced = std::getenv("MINITORCH_GEMM_COLUMNS") ? atoi(std::getenv("MINITORCH_GEMM_COLUMNS")) : 0;
-  const bool wide =
-      forced ? forced == 256 : ceil_div(p.m, 128) * ceil_div(p.n, 256) * p.batch >= cuda::multiprocessors();
-  wide ? by_layout<S, 256>(p) : by_layout<S, 128>(p);
+  if (gemm_hopper(p)) return;
+  by_layout<S>(p);
 }
 
 }  // namespace

@@ -141,7 +141,10 @@ inline bool has_unit_strides(const GemmArgs& g) {
 }
 
 // Products that have a kernel of their own; false: the shape or the layout is not for it.
-bool gemm_half(const GemmArgs& g);   // 16-bit floats on tensor cores
+bool gemm_half(const GemmArgs& g);  // 16-bit floats on tensor cores
+// The same on Hopper's own instructions; false also where the device or the build lacks them.
+template <class S>
+bool gemm_hopper(const Strided<S>& p);
 bool gemm_float(const GemmArgs& g);  // float, plain arithmetic
 
 }  // namespace MINITORCH_ARCH
