@@ -110,11 +110,11 @@ class Runner:
         return accuracy.compare(found[0], found[-1], reference)
 
     def _memory(self, works: list[Work]) -> dict[str, int | None]:
+        """Of the first call of fresh work: gradients and an optimizer's state are made in it and count."""
         found: dict[str, int | None] = {}
         for work, side in zip(works, self.sides, strict=True):
             on_gpu = side.device.type == "cuda" or (side.device.type == "minitorch" and self.backend == "cuda")
             with side.active():
-                work()  # what is made once, such as the buffers of an optimizer, is not counted
                 found[side.name] = memory.peak(work, side.device, on_gpu)
         return found
 
