@@ -51,14 +51,14 @@ conformance: $(INSTALLED) ## every conformance row of the claimed operators, in 
 coverage: $(INSTALLED) ## rewrite docs/coverage.md: which aten operators are there
 	@$(PY) tools/coverage.py --write docs/coverage.md
 
-lint: $(INSTALLED) ## ruff, clang-format, include layers, symbols per instruction set
+lint: $(INSTALLED) ## ruff, clang-format, include layers, symbols per instruction set, vectorised loops
 	@ruff check .
 	@ruff format --check --quiet .
 	@clang-format --dry-run -Werror $(shell git ls-files 'csrc/*.h' 'csrc/*.cpp' 'csrc/*.cu' 'csrc/*.cuh' 'tests/cpp/*.cpp' 'tests/cpp/*.h')
 	@$(PY) tools/check_sources.py
 	@$(PY) tools/check_docs.py
 	@$(PY) tools/check_isa_symbols.py $(BUILD)
-	@if [ -f tools/check_vectorised.py ]; then $(PY) tools/check_vectorised.py; fi
+	@$(PY) tools/check_vectorised.py $(BUILD)
 
 format: $(REQUIREMENTS) ## rewrite Python and C++ sources in the project's format
 	@ruff check --fix --quiet . ; ruff format --quiet .

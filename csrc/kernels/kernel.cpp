@@ -33,4 +33,16 @@ void missing_kernel(const char* kernel, const char* detail) {
                            " backend " + detail);
 }
 
+namespace {
+std::atomic<void (*)(const char*, int64_t, int64_t)> fault_handler{nullptr};
+}  // namespace
+
+void set_index_fault_handler(void (*handler)(const char*, int64_t, int64_t)) { fault_handler = handler; }
+
+void index_fault(const char* what, int64_t index, int64_t size) {
+  if (auto handler = fault_handler.load()) handler(what, index, size);
+  throw std::out_of_range(std::string(what) + ": index " + std::to_string(index) + " is out of bounds for size " +
+                          std::to_string(size));
+}
+
 }  // namespace minitorch

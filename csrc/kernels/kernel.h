@@ -20,6 +20,11 @@ const char* slot_name(Slot slot);
 [[noreturn]] void missing_kernel(const char* kernel, const char* detail = "");
 void set_missing_kernel_handler(void (*handler)(const char* kernel, const char* backend, const char* detail));
 
+// A kernel on an asynchronous device met an index outside [0, size) and the device has been waited for since. Calls the
+// handler that the bridge installed (it throws IndexError); throws std::out_of_range without one.
+[[noreturn]] void index_fault(const char* what, int64_t index, int64_t size);
+void set_index_fault_handler(void (*handler)(const char* what, int64_t index, int64_t size));
+
 template <class Signature>
 class Kernel;
 
