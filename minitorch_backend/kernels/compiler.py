@@ -66,7 +66,7 @@ def version(compiler: str) -> str:
 def headers() -> str:
     """The text of the headers that a source may include."""
     first, ours = include_folders()
-    names = ("core/half.h", "core/macros.h", "core/dtype.h", "kernels/functors/math.h")
+    names = ("core/half.h", "core/macros.h", "kernels/functors/math.h")
     return "".join(p.read_text() for p in (first / "minitorch_kernel.h", *(ours / n for n in names)) if p.exists())
 
 
