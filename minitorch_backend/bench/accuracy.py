@@ -35,7 +35,13 @@ def tensors(result: Any) -> Iterator[torch.Tensor]:
 
 def snapshot(result: Any, device: torch.device) -> list[torch.Tensor]:
     """Copies of the tensors of a result, on a device, that later calls do not change."""
-    return [t.detach().clone().to(device) for t in tensors(result)]
+    return [_move(t.detach(), device) for t in tensors(result)]
+
+
+def _move(tensor: torch.Tensor, device: torch.device) -> torch.Tensor:
+    if tensor.device.type == device.type:
+        return tensor.clone()
+    return tensor.cpu().to(device)  # by way of the host: the two devices need not know each other
 
 
 def relative_error(found: torch.Tensor, reference: torch.Tensor) -> float:

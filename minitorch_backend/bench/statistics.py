@@ -61,7 +61,9 @@ def median_interval(values: "list[float] | np.ndarray", confidence: float = CONF
     tail = (1 - confidence) / 2
     low, high = np.quantile(medians, [tail, 1 - tail])
     value = float(np.median(series))
-    return Estimate(value, value - WIDER * (value - float(low)), value + WIDER * (float(high) - value))
+    if low <= 0:
+        return Estimate(value, float(low), float(high))
+    return Estimate(value, value * float(low / value) ** WIDER, value * float(high / value) ** WIDER)
 
 
 def ratio(rival: list[float], ours: list[float]) -> Estimate:
