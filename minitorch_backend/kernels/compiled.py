@@ -16,8 +16,8 @@ from typing import Any
 
 import torch
 
-from minitorch_backend.kernels import compiler, schema
-from minitorch_backend.kernels.errors import KernelError
+from minitorch_backend.kernels import compiler, nvrtc, schema
+from minitorch_backend.kernels.errors import CompileError, KernelError
 
 MAX_DIM = 12
 TENSOR = struct.Struct(f"<Qqii{MAX_DIM}q{MAX_DIM}q")
@@ -48,9 +48,25 @@ CUDA_PARTS = (
 )
 
 
+def is_global(source: str, name: str) -> bool:
+    """Whether the function is one that we launch."""
+    return bool(re.search(rf"__global__\s+(?:\w+\s+)*?void\s+(?:__launch_bounds__\([^)]*\)\s*)?{name}\b", source))
+
+
+def prelude(name: str, dtype: torch.dtype, source: str) -> str:
+    """Our header, the types, and the user's source with its own line numbers."""
+    _, scalar, compute = CPP[dtype]
+    return f"""#include "minitorch_kernel.h"
+using namespace minitorch;
+using scalar_t = {scalar};
+using opmath_t = {compute};
+#line 1 "{name}"
+{source}
+"""
+
+
 def wrap(source: str, operator: schema.Operator, dtype: torch.dtype, results: int, cuda: bool) -> str:
     """The translation unit: our header, the user's source, and the trampoline that calls the function in it."""
-    _, scalar, compute = CPP[dtype]
     kinds = ["Tensor"] * results + [kind for _, kind in schema.kernel_arguments(operator.functional)]
     reads, offset = [], 0
     for kind in kinds:
@@ -58,21 +74,13 @@ def wrap(source: str, operator: schema.Operator, dtype: torch.dtype, results: in
         read = f"*reinterpret_cast<const {READ[kind] if kind != 'bool' else 'int64_t'}*>(arguments + {offset})"
         reads.append(f"({read}) != 0" if kind == "bool" else read)
         offset += size
-    launched = cuda and re.search(
-        rf"__global__\s+(?:\w+\s+)*?void\s+(?:__launch_bounds__\([^)]*\)\s*)?{operator.base}\b", source
-    )
+    launched = cuda and is_global(source, operator.base)
     call = f"{operator.base}({', '.join(reads)}{', stream' if cuda and not launched else ''})"
     if launched:
         call = f"{operator.base}<<<blocks, {BLOCK}, 0, stream>>>({', '.join(reads)})"
     header, stream, after = CUDA_PARTS if cuda else ("", "", "")
-    return f"""#include "minitorch_kernel.h"
-{header}#include <cstring>
-using namespace minitorch;
-using scalar_t = {scalar};
-using opmath_t = {compute};
-#line 1 "{operator.base}"
-{source}
-#line 1 "call of {operator.base}"
+    return f"""{header}#include <cstring>
+{prelude(operator.base, dtype, source)}#line 1 "call of {operator.base}"
 extern "C" int minitorch_call([[maybe_unused]] const char* arguments, [[maybe_unused]] void* handle,
                               [[maybe_unused]] int64_t blocks, char* message) {{
   try {{
@@ -124,6 +132,9 @@ class CompiledKernel:
         if dtype not in self.functions:
             if dtype not in CPP:
                 raise KernelError(f"a compiled kernel cannot take {dtype}")
+            if self.cuda and compiler.nvcc() is None:
+                self.functions[dtype] = self._by_nvrtc(dtype)
+                return self.functions[dtype]
             text = wrap(self.source, self.operator, dtype, self.results, self.cuda)
             library = compiler.library(text, f"the kernel for {self.operator.name}", self.cuda, self.flags)
             function = library.minitorch_call
@@ -131,13 +142,21 @@ class CompiledKernel:
             self.functions[dtype] = function
         return self.functions[dtype]
 
+    def _by_nvrtc(self, dtype: torch.dtype) -> nvrtc.Function:
+        name = self.operator.base
+        if not is_global(self.source, name):
+            raise CompileError(f"there is no nvcc; NVRTC takes a __global__ function {name}, which is launched for you")
+        return nvrtc.Function(prelude(name, dtype, self.source), name, self.flags)
+
     def __call__(self, outputs: list[torch.Tensor], values: list[Any], dtype: torch.dtype) -> None:
         function = self.functions.get(dtype) or self.prepare(dtype)
-        arguments = b"".join([*map(pack_tensor, outputs), *map(pack, self.kinds, values)])
+        parts = [*map(pack_tensor, outputs), *map(pack, self.kinds, values)]
         message = ctypes.create_string_buffer(MESSAGE)
         blocks = min(max(1, -(-outputs[0].numel() // BLOCK)), 2**31 - 1)
         with Stream(outputs[0].device, self.cuda) as handle:
-            if function(arguments, handle, blocks, message) != 0:
+            if isinstance(function, nvrtc.Function):
+                function(parts, blocks, BLOCK, handle)
+            elif function(b"".join(parts), handle, blocks, message) != 0:
                 raise KernelError(
                     f"the kernel for {self.operator.name} failed: {message.value.decode(errors='replace')}"
                 )

@@ -51,6 +51,14 @@ def nvcc() -> str | None:
     return shutil.which("nvcc") or shutil.which("nvcc", path=f"{home}/bin")
 
 
+def cuda_architecture() -> str:
+    """The architecture to compile CUDA for: that of the device."""
+    import torch
+
+    major, minor = torch.minitorch.get_device_capability(0)
+    return f"sm_{major}{minor}" if major else "native"
+
+
 @functools.cache
 def version(compiler: str) -> str:
     """What the compiler says it is, and the processor: -march=native means another thing on another one."""
@@ -112,7 +120,7 @@ def build(source: str, title: str, cuda: bool = False, flags: tuple[str, ...] = 
         options = [
             "-std=c++20",
             "-O3",
-            "-arch=native",
+            f"-arch={cuda_architecture()}",
             "--expt-relaxed-constexpr",
             "-Xcompiler",
             "-fPIC",

@@ -8,7 +8,7 @@ import torch.nn.functional as F
 
 from minitorch_backend import kernels
 from minitorch_backend.bench import kernel_diff
-from minitorch_backend.kernels import compiler, expression, files, schema
+from minitorch_backend.kernels import compiled, compiler, expression, files, nvrtc, pointwise, schema
 
 pytestmark = pytest.mark.skipif(
     torch.minitorch.get_device_properties(0).backend != "cpu", reason="the sources are for the CPU"
@@ -135,6 +135,41 @@ def test_compiled_once(monkeypatch):
     kernels.override("aten::silu", source=source).restore()
     monkeypatch.setattr(compiler, "_run", lambda *a: pytest.fail("compiled again"))
     kernels.override("aten::silu", source=source).restore()
+
+
+CUDA_SILU = """
+__global__ void f(const scalar_t* x, scalar_t* y, int64_t n) {
+  const int64_t i = blockIdx.x * int64_t(blockDim.x) + threadIdx.x;
+  if (i < n) y[i] = opmath_t(x[i]) / (1 + expf(-opmath_t(x[i])));
+}
+void silu(Tensor out, Tensor x, cudaStream_t stream) {
+  f<<<(x.numel + 255) / 256, 256, 0, stream>>>(x.ptr<scalar_t>(), out.ptr<scalar_t>(), x.numel);
+}
+"""
+CUDA_POINTWISE = pointwise.cuda_source("silu", expression.parse("x / (1 + exp(-x)) if x > 0 else tanh(x) ** 3"))
+
+
+@pytest.mark.skipif(compiler.nvcc() is None, reason="no nvcc")
+@pytest.mark.parametrize("source", [CUDA_SILU, CUDA_POINTWISE], ids=["launches itself", "elementwise"])
+def test_cuda_sources_compile(monkeypatch, source):
+    monkeypatch.setattr(compiler, "cuda_architecture", lambda: "sm_80")
+    text = compiled.wrap(source, schema.find("aten::silu"), torch.bfloat16, 1, cuda=True)
+    assert compiler.build(text, "silu", cuda=True).exists()
+
+
+def test_nvrtc_compiles(monkeypatch):
+    try:
+        nvrtc.library()
+    except kernels.CompileError:
+        pytest.skip("no NVRTC")
+    source = compiled.prelude("silu", torch.bfloat16, CUDA_POINTWISE)
+    code, name = nvrtc.compile_source(source, "silu", "sm_90")
+    assert b"silu" in name and code[:4] == b"\x7fELF"
+    with pytest.raises(kernels.CompileError, match=r"(?s)error: .*nonsense"):
+        nvrtc.compile_source(compiled.prelude("silu", torch.float32, "\nnonsense"), "silu", "sm_90")
+    monkeypatch.setattr(compiler, "nvcc", lambda: None)
+    with pytest.raises(kernels.CompileError, match="NVRTC takes a __global__ function silu"):
+        compiled.CompiledKernel(CUDA_SILU, schema.find("aten::silu"), cuda=True).prepare(torch.float32)
 
 
 def test_names():
