@@ -11,7 +11,7 @@ import torch
 
 from minitorch_backend.bench import accuracy, memory, race, statistics
 from minitorch_backend.bench.accuracy import Accuracy
-from minitorch_backend.bench.case import Case, Setup, Work
+from minitorch_backend.bench.case import Case, Setup, Work, remembered_draws
 from minitorch_backend.bench.clock import clock_for
 from minitorch_backend.bench.limits import Limits
 from minitorch_backend.bench.machine import BUSY, Load
@@ -63,7 +63,8 @@ class Runner:
         load = Load.now()
         torch.minitorch.fallbacks(clear=True)
         try:
-            self._run(case, result)
+            with remembered_draws():
+                self._run(case, result)
         except Exception as error:  # whatever a case raises is its own result
             out_of_memory = isinstance(error, torch.OutOfMemoryError | MemoryError)
             result.status = "out of memory" if out_of_memory else "failed"
