@@ -31,6 +31,7 @@ from minitorch_backend.compare.where import Where
 
 _PLAIN = (Tensor, torch.nn.Parameter, torch.nn.Buffer)
 _DETACH = torch.ops.aten.detach.default
+CANCELS = 1024.0  # ulp between judged results of a kind beyond which ulp are counted on a sample
 PART = 8  # tensors of a list that a thorough look takes
 EGREGIOUS = 1e4  # a distance, in units of epsilon times the largest value, that needs no arbiter
 THOROUGH_EVERY = 512  # calls of a kind, after the first two
@@ -460,7 +461,7 @@ class Comparison:
             if b.device != a.device:
                 b = b.to(a.device)
                 pairs[i] = (a, b)
-            d = distance(a, b)
+            d = distance(a, b, kind.ulp > CANCELS)
             if d.ulp == 0:
                 continue
             if self.op.name in judge.TIES and not a.is_floating_point():
