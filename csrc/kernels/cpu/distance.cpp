@@ -21,14 +21,15 @@ MT_INLINE float power(float d, float p) {
 }
 MT_INLINE double power(double d, double p) { return ::pow(d, p); }
 
-// A norm: how an absolute difference counts, how counts combine, the distance in the end, and the gradient by the
-// difference d of a distance r with gradient g.
+// A norm: how an absolute difference counts, how counts combine, and the distance in the end; for a distance r with
+// gradient g a factor common to the whole row, and from it the gradient by the difference d.
 template <class T>
 struct CountNorm {
   MT_INLINE explicit CountNorm(T) {}
   MT_INLINE T term(T d) const { return d != d ? d : T(d != T(0)); }
   MT_INLINE T join(T a, T b) const { return a + b; }
   MT_INLINE T finish(T sum) const { return sum; }
+  MT_INLINE T factor(T, T) const { return T(0); }
   MT_INLINE T slope(T, T, T) const { return T(0); }
 };
 template <class T>
@@ -41,7 +42,8 @@ struct OneNorm {
   MT_INLINE T term(T d) const { return d; }
   MT_INLINE T join(T a, T b) const { return a + b; }
   MT_INLINE T finish(T sum) const { return sum; }
-  MT_INLINE T slope(T d, T g, T) const { return g * sign(d); }
+  MT_INLINE T factor(T g, T) const { return g; }
+  MT_INLINE T slope(T d, T f, T) const { return f * sign(d); }
 };
 template <class T>
 struct TwoNorm {
@@ -49,7 +51,8 @@ struct TwoNorm {
   MT_INLINE T term(T d) const { return d * d; }
   MT_INLINE T join(T a, T b) const { return a + b; }
   MT_INLINE T finish(T sum) const { return std::sqrt(sum); }
-  MT_INLINE T slope(T d, T g, T r) const { return r == T(0) ? T(0) : g * d / r; }
+  MT_INLINE T factor(T g, T r) const { return r == T(0) ? T(0) : g / r; }
+  MT_INLINE T slope(T d, T f, T) const { return f * d; }
 };
 template <class T>
 struct LargestNorm {
@@ -57,7 +60,8 @@ struct LargestNorm {
   MT_INLINE T term(T d) const { return d; }
   MT_INLINE T join(T a, T b) const { return b > a ? b : a; }  // passes over NaN, as native
   MT_INLINE T finish(T most) const { return most; }
-  MT_INLINE T slope(T d, T g, T r) const { return (d < T(0) ? -d : d) == r ? g * sign(d) : T(0); }
+  MT_INLINE T factor(T g, T) const { return g; }
+  MT_INLINE T slope(T d, T f, T r) const { return (d < T(0) ? -d : d) == r ? f * sign(d) : T(0); }
 };
 template <class T>
 struct PNorm {
@@ -66,12 +70,11 @@ struct PNorm {
   MT_INLINE T term(T d) const { return power(d, p); }
   MT_INLINE T join(T a, T b) const { return a + b; }
   MT_INLINE T finish(T sum) const { return std::pow(sum, T(1) / p); }
-  MT_INLINE T slope(T d, T g, T r) const {
+  MT_INLINE T factor(T g, T r) const { return r == T(0) ? T(0) : g / std::pow(r, p - T(1)); }
+  MT_INLINE T slope(T d, T f, T) const {
     const T size = d < T(0) ? -d : d;
-    const bool flat = r == T(0) || (p < T(1) && d == T(0));
-    const T value = p < T(2) ? sign(d) * power(size, p - T(1)) * g / std::pow(r, p - T(1))
-                             : d * power(size, p - T(2)) * g / std::pow(r, p - T(1));
-    return flat ? T(0) : value;
+    const T value = p < T(2) ? sign(d) * power(size, p - T(1)) : d * power(size, p - T(2));
+    return p < T(1) && d == T(0) ? T(0) : value * f;
   }
 };
 
@@ -110,7 +113,8 @@ MT_INLINE T row_distance(const N& norm, const T* a, const T* b, int64_t m) {
 
 template <class T, class N>
 MT_INLINE void add_slopes(const N& norm, const T* a, const T* b, T g, T r, T* dx, int64_t m) {
-  for (int64_t i = 0; i < m; i++) dx[i] += norm.slope(a[i] - b[i], g, r);
+  const T factor = norm.factor(g, r);
+  for (int64_t i = 0; i < m; i++) dx[i] += norm.slope(a[i] - b[i], factor, r);
 }
 
 int64_t grain(int64_t m) { return std::max<int64_t>(1, kGrainSize / 4 / std::max<int64_t>(1, m)); }
