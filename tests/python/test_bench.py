@@ -288,3 +288,17 @@ def test_plots(tmp_path):
     run = Run({"rival": "cpu"}, limits.Limits({2**20: 1e11, 2**28: 1e10}, {}, {"float32": 1e11}), made)
     for path in plots.save(run, tmp_path):
         assert path.stat().st_size > 5000 and isinstance(path, pathlib.Path)
+
+
+def test_host_cost_is_split():
+    from minitorch_backend import _C
+    from minitorch_backend.bench import host
+
+    assert set(_C.hollow_operators()) == set(host.calls("minitorch"))
+    a = torch.ones(8, device="minitorch")
+    with host.hollow("add.Tensor", "minitorch"):
+        assert (a + a).data_ptr() == a.data_ptr()
+    assert torch.equal((a + a).cpu(), torch.full((8,), 2.0))
+    found = host.measure("mm", "cpu", count=50, rounds=3)
+    assert found.keys() == {"native", "native hollow", "whole", "idle", "hollow"} and min(found.values()) > 0
+    assert torch.equal(torch.mm(torch.eye(2, device="minitorch"), torch.eye(2, device="minitorch")).cpu(), torch.eye(2))
