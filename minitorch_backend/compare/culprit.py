@@ -208,6 +208,8 @@ def answer_job(path: pathlib.Path) -> None:
 
 def forked(path: pathlib.Path) -> int:
     """Run a job in a forked process, its output put away; the exit status, negative for a signal."""
+    import torch._dynamo  # noqa: F401  dispatch modes load it; here once, not in each child
+
     pid = os.fork()
     if pid == 0:
         try:

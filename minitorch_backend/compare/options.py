@@ -1,7 +1,7 @@
 """What a comparison is told to do."""
 
 import re
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 
 @dataclass
@@ -28,7 +28,6 @@ class Options:
     shadow: bool = True
     thorough: bool = False
     memory: int | None = None
-    notes: list[str] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         self.only = re.compile(self.only) if isinstance(self.only, str) else self.only
