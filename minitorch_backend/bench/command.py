@@ -127,7 +127,7 @@ def gate(done: list[Result], old: Run | None, new: Run, force: bool, console: Co
     return problems
 
 
-@click.command()
+@click.command(context_settings={"help_option_names": ["-h", "--help"]})
 @click.option(
     "--only", default="", metavar="REGEX", help="Cases whose name it is found in.", shell_complete=complete_families
 )
