@@ -15,6 +15,8 @@ TORCH_HEADER = re.compile(r"(ATen|c10|torch|caffe2|pybind11)/|Python\.h")
 INCLUDE = re.compile(r'^\s*#\s*include\s*([<"])([^>"]+)[>"]')
 # The kernel slots are chosen when the backend starts, so the runtime names them.
 ALLOWED = {("runtime", "kernels/kernel.h")}
+KERNEL = re.compile(r"extern Kernel<[^;]*>\s+(\w+);")
+REGISTERED = re.compile(r"(?:MT_REGISTER_KERNEL|MT_MARGIN)\((\w+),")
 LIMIT = 500
 
 
@@ -42,8 +44,18 @@ def check_includes(path: pathlib.Path) -> list[str]:
     return errors
 
 
-def main() -> int:
+def missing_kernels() -> list[str]:
+    kernels = ROOT / "csrc" / "kernels"
+    declared = {name for header in kernels.glob("*.h") for name in KERNEL.findall(header.read_text())}
     errors = []
+    for side in ("cpu", "cuda"):
+        found = {n for f in (kernels / side).iterdir() if f.is_file() for n in REGISTERED.findall(f.read_text())}
+        errors += [f"csrc/kernels/{side}: nothing registers {name}" for name in sorted(declared - found)]
+    return errors
+
+
+def main() -> int:
+    errors = missing_kernels()
     for path in sorted((ROOT / "csrc").rglob("*")):
         if path.suffix in (".h", ".cpp", ".cu", ".cuh"):
             errors += check_includes(path)
