@@ -14,6 +14,7 @@
 
 #include "bridge/structured.h"
 #include "ops/pool_common.h"
+#include "runtime/backend.h"
 
 namespace minitorch {
 namespace {

@@ -2,6 +2,22 @@
 // (libcu++'s under nvcc), whose branch cuts and special cases are C99 Annex G's, as native PyTorch's are.
 #pragma once
 #if defined(__CUDACC__)
+#include <cuda/std/complex>
+#endif
+
+#include "core/complex.h"
+#include "kernels/functors/math.h"
+
+namespace minitorch::math {
+inline namespace MINITORCH_ARCH {
+
+MT_HD float sqrt(float x) { return ::sqrtf(x); }
+MT_HD double sqrt(double x) { return ::sqrt(x); }
+
+// X(name): functions of one complex argument that the C library and libcu++ have.
+#define MT_COMPLEX_UNARY(X) \
+  X(exp) X(log) X(sin) X(cos) X(tan) X(asin) X(acos) X(atan) X(sinh) X(cosh) X(tanh) X(asinh) X(acosh) X(atanh) X(sqrt)
+#if defined(__CUDACC__)
 // libcu++ composes these of real functions, whose errors add up to many times native CPU's: float is computed in
 // double.
 #define MT_DEFINE(name)                                                         \

@@ -293,6 +293,21 @@ void check_launch(const char* kernel) {
 }  // namespace cuda
 }  // namespace minitorch
 
+namespace minitorch {
+namespace {
+
+std::string about_driver() {
+  const auto version = [](int v) { return std::to_string(v / 1000) + "." + std::to_string(v % 1000 / 10); };
+  int driver = 0, runtime = 0;
+  cudaDriverGetVersion(&driver);
+  cudaRuntimeGetVersion(&runtime);
+  if (driver == 0) return "no NVIDIA driver is installed";
+  return "the NVIDIA driver is too old: it serves CUDA " + version(driver) + ", this build needs " + version(runtime);
+}
+
+}  // namespace
+}  // namespace minitorch
+
 // Null when there is no GPU to use; then *reason says why, in a sentence that outlives the call.
 extern "C" minitorch::Backend* minitorch_cuda_backend(const char** reason) {
   using namespace minitorch;
@@ -301,7 +316,9 @@ extern "C" minitorch::Backend* minitorch_cuda_backend(const char** reason) {
   int count = 0;
   const cudaError_t error = cudaGetDeviceCount(&count);
   if (error != cudaSuccess || count == 0) {
-    why = error == cudaSuccess ? "no NVIDIA GPU was found" : cudaGetErrorString(error);
+    why = error == cudaSuccess                   ? "no NVIDIA GPU was found"
+          : error == cudaErrorInsufficientDriver ? about_driver()
+                                                 : cudaGetErrorString(error);
     *reason = why.c_str();
     return nullptr;
   }
