@@ -160,7 +160,15 @@ def test_index_put_accumulate_is_deterministic():
         )
 
 
-def test_last_write_wins():
+@pytest.fixture
+def writes_in_order():
+    """On a GPU order is asked for."""
+    torch.use_deterministic_algorithms(ASYNCHRONOUS)
+    yield
+    torch.use_deterministic_algorithms(False)
+
+
+def test_last_write_wins(writes_in_order):
     # Native leaves the winner to chance when several threads write, so the expectation is spelled out.
     index, source = torch.randint(0, 30, (70000,)), values(70000)
     expected = torch.zeros(30)
@@ -170,6 +178,19 @@ def test_last_write_wins():
     assert torch.equal(x.scatter(0, i, s).cpu(), expected)
     assert torch.equal(x.index_copy(0, i, s).cpu(), expected)
     assert torch.equal(x.index_put((i,), s).cpu(), expected)
+
+
+def test_sums_do_not_depend_on_timing(writes_in_order):
+    index, source = torch.randint(0, 30, (70000,)), values(70000)
+    x, i, s = torch.zeros(30).to("minitorch"), index.to("minitorch"), source.to("minitorch")
+    for add in (
+        lambda: x.scatter_add(0, i, s),
+        lambda: x.index_add(0, i, s),
+        lambda: x.index_put((i,), s, accumulate=True),
+    ):
+        first = add()
+        assert all(torch.equal(add(), first) for _ in range(3))
+        torch.testing.assert_close(first.cpu(), torch.zeros(30).index_add(0, index, source), rtol=1e-3, atol=1e-3)
 
 
 BAD_INDEX = {
