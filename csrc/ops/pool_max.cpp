@@ -40,9 +40,9 @@ std::optional<int64_t> scatter(const Tensor& values, const Tensor& indices, cons
   if (accumulate && values.numel() > 0 && !backend().synchronous() && at::globalContext().deterministicAlgorithms()) {
     // The kernel's additions come in any order; scatter_add_ keeps its own when asked for.
     const int64_t plane = c10::multiply_integers(out.sizes().slice(out.dim() - dims));
-    const at::IntArrayRef flat = {out.numel() / plane, plane};
-    const Tensor sums = at::zeros(flat, out.options());
-    sums.scatter_add_(1, indices.reshape({flat[0], -1}), values.reshape({flat[0], -1}));
+    const int64_t planes = out.numel() / plane;
+    const Tensor sums = at::zeros({planes, plane}, out.options());
+    sums.scatter_add_(1, indices.reshape({planes, -1}), values.reshape({planes, -1}));
     out.copy_(sums.view(out.sizes()));
     return std::nullopt;
   }
