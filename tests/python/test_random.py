@@ -144,6 +144,12 @@ def test_composites(name):
 @pytest.mark.parametrize("dtype", FLOATS, ids=str)
 def test_multinomial_with_replacement(dtype):
     weights = torch.rand(4, 9).to(dtype)
+    if NATIVE == "cuda" and dtype.itemsize == 2:
+        # Native CUDA rounds every running sum to 16 bits, so its draws are not from the weights that it was given.
+        draws = torch.multinomial(weights.to("minitorch"), 100_000, replacement=True).cpu()
+        for row, w in zip(draws, weights.double(), strict=True):
+            torch.testing.assert_close(row.bincount(minlength=9) / 100_000, (w / w.sum()).float(), rtol=0, atol=0.01)
+        return
     assert_same(lambda device: torch.multinomial(weights.to(device), 30, replacement=True))
     assert_same(lambda device: torch.multinomial(weights[0].to(device), 30, replacement=True))
 
