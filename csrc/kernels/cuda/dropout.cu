@@ -116,11 +116,9 @@ void dropout(RandomState& state, const PointwiseView& v, double keep, double /*s
   const SavedState now{state.seed, philox::advance(state, rounds * 4), neighbours(v)};
   const bool with_mask = v.num_operands == 3;
   if (v.dtype[0] == DType::F64) {
-    with_mask ? launch_dropout<double, true>(v, now, saved, keep)
-              : launch_dropout<double, false>(v, now, saved, keep);
+    with_mask ? launch_dropout<double, true>(v, now, saved, keep) : launch_dropout<double, false>(v, now, saved, keep);
   } else {
-    with_mask ? launch_dropout<float, true>(v, now, saved, keep)
-              : launch_dropout<float, false>(v, now, saved, keep);
+    with_mask ? launch_dropout<float, true>(v, now, saved, keep) : launch_dropout<float, false>(v, now, saved, keep);
   }
 }
 
@@ -130,8 +128,7 @@ void dropout_again(const char* saved, const PointwiseView& v, double keep, doubl
   const auto run = [&](auto tag) {
     using T = typename decltype(tag)::type;
     dropout_elements_again<T><<<grid_for(ceil_div(v.numel, 4)), kThreads, 0, cuda::current_stream()>>>(
-        pair_args<2>(v), reinterpret_cast<const SavedState*>(saved), threads, static_cast<T>(keep),
-        scale_of<T>(keep));
+        pair_args<2>(v), reinterpret_cast<const SavedState*>(saved), threads, static_cast<T>(keep), scale_of<T>(keep));
   };
   v.dtype[0] == DType::F64 ? run(Tag<double>{}) : run(Tag<float>{});
   cuda::check_launch("launching a dropout's gradient");
