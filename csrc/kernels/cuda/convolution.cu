@@ -2,6 +2,7 @@
 // tile.cuh. Groups are the batch of the product.
 #include "kernels/convolution.h"
 
+#include "kernels/cuda/convolution_half.h"
 #include "kernels/cuda/tile.cuh"
 
 namespace minitorch {
@@ -208,7 +209,8 @@ void check_size(const ConvArgs& a) {
 using ConvTypes = Types<float, double, Half, BFloat16, Complex<float>, Complex<double>>;
 
 template <template <class> class Problem>
-void run(const char* name, const ConvArgs& a) {
+void run(const char* name, ConvPass pass, const ConvArgs& a) {
+  if (conv_half(pass, a)) return cuda::check_launch("launching a convolution");
   check_size(a);
   if (!dispatch(a.dtype, ConvTypes{}, [&](auto tag) {
         using S = typename decltype(tag)::type;
@@ -218,9 +220,9 @@ void run(const char* name, const ConvArgs& a) {
   cuda::check_launch("launching a convolution");
 }
 
-void forward(const ConvArgs& a) { run<Forward>("conv_forward", a); }
-void backward_input(const ConvArgs& a) { run<BackwardInput>("conv_backward_input", a); }
-void backward_weight(const ConvArgs& a) { run<BackwardWeight>("conv_backward_weight", a); }
+void forward(const ConvArgs& a) { run<Forward>("conv_forward", ConvPass::forward, a); }
+void backward_input(const ConvArgs& a) { run<BackwardInput>("conv_backward_input", ConvPass::backward_input, a); }
+void backward_weight(const ConvArgs& a) { run<BackwardWeight>("conv_backward_weight", ConvPass::backward_weight, a); }
 
 // One result a thread.
 template <class S, class P>
