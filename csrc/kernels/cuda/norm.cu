@@ -3,6 +3,7 @@
 // numbers.
 #include "kernels/norm.h"
 
+#include "kernels/cuda/batch_norm.cuh"
 #include "kernels/cuda/rows.cuh"
 
 namespace minitorch {
@@ -196,12 +197,53 @@ __global__ void __launch_bounds__(32 * kLines)
   partial[blockIdx.y * a.cols + column] = sums;
 }
 
+// The same for packs of four columns a thread, in float.
+template <class S>
+__global__ void __launch_bounds__(32 * kLines)
+    layer_norm_column_packs(const __grid_constant__ LayerNormBackwardArgs a, Pair* partial) {
+  constexpr int V = 4;
+  using Line = Pack<S, V>;
+  __shared__ float shared[2][kLines][32 * V + 1];
+  const int64_t column = (blockIdx.x * int64_t{32} + threadIdx.x) * V;
+  const int64_t begin = a.rows * blockIdx.y / gridDim.y, end = a.rows * (blockIdx.y + 1) / gridDim.y;
+  float first[V] = {}, second[V] = {};
+  if (column < a.cols) {
+#pragma unroll 4
+    for (int64_t r = begin + threadIdx.y; r < end; r += kLines) {
+      const float mean = a.centered ? read<float>(a.mean, a.stat_dtype, r, 0.0f) : 0.0f;
+      const float rstd = read<float>(a.rstd, a.stat_dtype, r, 1.0f);
+      const Line dy = *reinterpret_cast<const Line*>(static_cast<const S*>(a.dy) + r * a.cols + column);
+      const Line x = *reinterpret_cast<const Line*>(static_cast<const S*>(a.x) + r * a.cols + column);
+#pragma unroll
+      for (int v = 0; v < V; v++) {
+        const float g = convert<float>(dy.value[v]);
+        first[v] += g * ((convert<float>(x.value[v]) - mean) * rstd);
+        second[v] += g;
+      }
+    }
+  }
+#pragma unroll
+  for (int v = 0; v < V; v++) {
+    shared[0][threadIdx.y][threadIdx.x * V + v] = first[v];
+    shared[1][threadIdx.y][threadIdx.x * V + v] = second[v];
+  }
+  __syncthreads();
+  const int at = static_cast<int>(threadIdx.y * 32 + threadIdx.x);
+  const int64_t mine = blockIdx.x * int64_t{32 * V} + at;
+  if (at >= 32 * V || mine >= a.cols) return;
+  Pair sums{0, 0};
+  for (int line = 0; line < kLines; line++)
+    sums = AddPairs()(sums, {static_cast<double>(shared[0][line][at]), static_cast<double>(shared[1][line][at])});
+  partial[blockIdx.y * a.cols + mine] = sums;
+}
+
 // Sums of `parts` partial pairs of every column into two parameter gradients.
 template <class T>
 __global__ void __launch_bounds__(kThreads)
     add_partials(const Pair* partial, int64_t parts, int64_t columns, void* first, void* second, DType dtype) {
   MT_GRID_LOOP(i, columns) {
     Pair sums{0, 0};
+#pragma unroll 4
     for (int64_t k = 0; k < parts; k++) sums = AddPairs()(sums, partial[k * columns + i]);
     write<T>(first, dtype, i, static_cast<T>(sums.a));
     write<T>(second, dtype, i, static_cast<T>(sums.b));
@@ -219,13 +261,19 @@ void layer_norm_backward(const LayerNormBackwardArgs& a) {
         !try_registers(a.dtype, a.rows, a.cols, {a.dy, a.x, a.dx}, in_registers))
       layer_norm_dx<T><<<blocks_for(a.rows), threads_for(a.cols), 0, stream>>>(a);
     if ((a.dweight == nullptr && a.dbias == nullptr) || a.cols == 0) return;
-    const int64_t tiles = ceil_div(a.cols, 32);
+    const bool packs = a.cols % 8 == 0 && rows::aligned({a.dy, a.x}) && !std::is_same_v<T, double>;
+    const int64_t tiles = ceil_div(a.cols, packs ? 128 : 32);
     const int64_t parts = std::clamp<int64_t>(
-        std::min(ceil_div(int64_t{cuda::multiprocessors()} * 4, tiles), a.rows / (kLines * 4)), 1, 256);
+        std::min(ceil_div(int64_t{cuda::multiprocessors()} * 8, tiles), a.rows / (kLines * 4)), 1, 256);
     const Scratch partial(parts * a.cols * static_cast<int64_t>(sizeof(Pair)));
-    layer_norm_columns<T>
-        <<<dim3(static_cast<unsigned>(tiles), static_cast<unsigned>(parts)), dim3(32, kLines), 0, stream>>>(
-            a, partial.get<Pair>());
+    const dim3 grid(static_cast<unsigned>(tiles), static_cast<unsigned>(parts)), threads(32, kLines);
+    if (packs) {
+      dispatch(a.dtype, Types<float, BFloat16, Half>{}, [&](auto storage) {
+        layer_norm_column_packs<typename decltype(storage)::type><<<grid, threads, 0, stream>>>(a, partial.get<Pair>());
+      });
+    } else {
+      layer_norm_columns<T><<<grid, threads, 0, stream>>>(a, partial.get<Pair>());
+    }
     add_partials<T><<<grid_for(a.cols), kThreads, 0, stream>>>(partial.get<Pair>(), parts, a.cols, a.dweight, a.dbias,
                                                                a.param_dtype);
   });
@@ -345,6 +393,56 @@ __global__ void __launch_bounds__(kThreads) batch_apply(const __grid_constant__ 
   }
 }
 
+struct PutPair {
+  Pair* partial;
+  int64_t c;
+  __device__ void operator()(int64_t part, int64_t channel, float a, float b) const {
+    partial[part * c + channel] = {static_cast<double>(a), static_cast<double>(b)};
+  }
+};
+struct FirstOfChannel {
+  BatchNormArgs a;
+  __device__ float operator()(int64_t channel) const {
+    return static_cast<float>(BatchMoments<float>{a}.centre(channel));
+  }
+};
+
+__global__ void __launch_bounds__(kThreads) batch_factors(const __grid_constant__ BatchNormArgs a, float4* factors) {
+  MT_GRID_LOOP(c, a.c) {
+    float invstd = read<float>(a.training ? a.save_invstd : a.running_var, a.param_dtype, c, 1.0f);
+    if (!a.training) invstd = 1.0f / ::sqrtf(invstd + static_cast<float>(a.eps));
+    factors[c] = {read<float>(a.training ? a.save_mean : a.running_mean, a.param_dtype, c, 0.0f),
+                  invstd * read<float>(a.weight, a.param_dtype, c, 1.0f), read<float>(a.bias, a.param_dtype, c, 0.0f),
+                  0.0f};
+  }
+}
+
+// The passes of batch_norm.cuh; false: the layout is not for them.
+bool try_batch_sums(const BatchNormArgs& a) {
+  batch::Tensors t{a.x, nullptr, a.y, a.n, a.c, a.spatial, a.channels_last};
+  if (!batch::prepare(t, a.dtype)) return false;
+  const int64_t parts = batch::parts_for(t);
+  const Scratch partial(parts * a.c * static_cast<int64_t>(sizeof(Pair)));
+  dispatch(a.dtype, Types<float, BFloat16, Half>{}, [&](auto tag) {
+    batch::sums<typename decltype(tag)::type, false>(t, parts, FirstOfChannel{a}, PutPair{partial.get<Pair>(), a.c});
+  });
+  batch_statistics<float><<<grid_for(a.c), kThreads, 0, cuda::current_stream()>>>(a, partial.get<Pair>(), parts);
+  return true;
+}
+bool try_batch_apply(const BatchNormArgs& a) {
+  batch::Tensors t{a.x, nullptr, a.y, a.n, a.c, a.spatial, a.channels_last};
+  if (!batch::prepare(t, a.dtype)) return false;
+  const cudaStream_t stream = cuda::current_stream();
+  const Scratch factors(a.c * static_cast<int64_t>(sizeof(float4)));
+  batch_factors<<<grid_for(a.c), kThreads, 0, stream>>>(a, factors.get<float4>());
+  dispatch(a.dtype, Types<float, BFloat16, Half>{}, [&](auto tag) {
+    using S = typename decltype(tag)::type;
+    batch::apply<S, false>
+        <<<grid_for(a.n * a.c * a.spatial / pack_width<S>()), kThreads, 0, stream>>>(t, factors.get<float4>());
+  });
+  return true;
+}
+
 void batch_norm(const BatchNormArgs& a) {
   const int64_t extent = a.n * a.spatial;
   if (extent * a.c == 0) return;
@@ -352,7 +450,7 @@ void batch_norm(const BatchNormArgs& a) {
   const cudaStream_t stream = cuda::current_stream();
   by_compute("batch_norm", a.dtype, [&](auto tag) {
     using T = typename decltype(tag)::type;
-    if (a.training) {
+    if (a.training && !try_batch_sums(a)) {
       const int64_t parts = channel_parts(index, extent);
       const Scratch partial(parts * a.c * static_cast<int64_t>(sizeof(Pair)));
       launch_channel_sums(index, extent, parts, partial.get<Pair>(), BatchMoments<T>{a});
@@ -364,7 +462,8 @@ void batch_norm(const BatchNormArgs& a) {
       apply.running_mean = a.save_mean;
       apply.running_var = a.save_invstd;
     }
-    if (a.y != nullptr) batch_apply<T><<<grid_for(extent * a.c), kThreads, 0, stream>>>(apply, index);
+    if (a.y != nullptr && !try_batch_apply(apply))
+      batch_apply<T><<<grid_for(extent * a.c), kThreads, 0, stream>>>(apply, index);
   });
   cuda::check_launch("launching a batch norm");
 }
@@ -410,9 +509,65 @@ __global__ void __launch_bounds__(kThreads)
   }
 }
 
+struct BatchMean {
+  const void* mean;
+  DType dtype;
+  __device__ float operator()(int64_t channel) const { return read<float>(mean, dtype, channel, 0.0f); }
+};
+// 1 / sqrt(var + eps) as a factor: in evaluation it comes from the running variance.
+struct PutScaledPair {
+  BatchNormBackwardArgs a;
+  Pair* partial;
+  __device__ void operator()(int64_t part, int64_t channel, float first, float second) const {
+    partial[part * a.c + channel] = {static_cast<double>(first * batch_invstd<float>(a, channel)),
+                                     static_cast<double>(second)};
+  }
+};
+
+__global__ void __launch_bounds__(kThreads)
+    batch_gradient_factors(const __grid_constant__ BatchNormBackwardArgs a, const Pair* totals, float4* factors) {
+  const double inverse = 1.0 / static_cast<double>(a.n * a.spatial);
+  MT_GRID_LOOP(c, a.c) {
+    const float invstd = batch_invstd<float>(a, c);
+    const float scale = invstd * read<float>(a.weight, a.param_dtype, c, 1.0f);
+    float4 f{read<float>(a.mean, a.param_dtype, c, 0.0f), scale, 0.0f, 0.0f};
+    if (a.training) {
+      f.z = -scale * invstd * static_cast<float>(totals[c].a * inverse);
+      f.w = -scale * static_cast<float>(totals[c].b * inverse);
+    }
+    factors[c] = f;
+  }
+}
+
+// The passes of batch_norm.cuh; false: the layout is not for them.
+bool try_batch_backward(const BatchNormBackwardArgs& a) {
+  batch::Tensors t{a.x, a.dy, a.dx, a.n, a.c, a.spatial, a.channels_last};
+  if (!batch::prepare(t, a.dtype)) return false;
+  const cudaStream_t stream = cuda::current_stream();
+  const bool sums = a.dweight != nullptr || a.dbias != nullptr || (a.dx != nullptr && a.training);
+  const int64_t parts = batch::parts_for(t);
+  const Scratch partial((parts + 1) * a.c * static_cast<int64_t>(sizeof(Pair)));
+  const Scratch factors(a.c * static_cast<int64_t>(sizeof(float4)));
+  Pair* const totals = partial.get<Pair>() + parts * a.c;
+  dispatch(a.dtype, Types<float, BFloat16, Half>{}, [&](auto tag) {
+    using S = typename decltype(tag)::type;
+    if (sums) {
+      batch::sums<S, true>(t, parts, BatchMean{a.mean, a.param_dtype}, PutScaledPair{a, partial.get<Pair>()});
+      merge_partials<<<grid_for(a.c), kThreads, 0, stream>>>(partial.get<Pair>(), parts, a.c, totals);
+      add_partials<float><<<grid_for(a.c), kThreads, 0, stream>>>(totals, 1, a.c, a.dweight, a.dbias, a.param_dtype);
+    }
+    if (a.dx == nullptr) return;
+    batch_gradient_factors<<<grid_for(a.c), kThreads, 0, stream>>>(a, totals, factors.get<float4>());
+    batch::apply<S, true>
+        <<<grid_for(a.n * a.c * a.spatial / pack_width<S>()), kThreads, 0, stream>>>(t, factors.get<float4>());
+  });
+  return true;
+}
+
 void batch_norm_backward(const BatchNormBackwardArgs& a) {
   const int64_t extent = a.n * a.spatial;
   if (extent * a.c == 0) return;
+  if (try_batch_backward(a)) return cuda::check_launch("launching a batch norm's gradient");
   const ChannelIndex index{a.c, a.spatial, a.channels_last};
   const cudaStream_t stream = cuda::current_stream();
   by_compute("batch_norm_backward", a.dtype, [&](auto tag) {
