@@ -74,9 +74,10 @@ __device__ __forceinline__ void put_vectors(const Strided<S>& p, const float* ch
     const int row = lane / 4 + e * 8, column = lane % 4 * 8;
     const float4 low = *reinterpret_cast<const float4*>(chunk + row * kChunkPitch + column),
                  high = *reinterpret_cast<const float4*>(chunk + row * kChunkPitch + column + 4);
-    const float f = p.alpha;
-    const uint4 result{mma::pack_pair<S>(f * low.x, f * low.y), mma::pack_pair<S>(f * low.z, f * low.w),
-                       mma::pack_pair<S>(f * high.x, f * high.y), mma::pack_pair<S>(f * high.z, f * high.w)};
+    const auto scaled = [&](float x) { return fmaf(p.alpha, x, 0.0f); };  // zeros are positive, as elsewhere
+    const uint4 result{mma::pack_pair<S>(scaled(low.x), scaled(low.y)), mma::pack_pair<S>(scaled(low.z), scaled(low.w)),
+                       mma::pack_pair<S>(scaled(high.x), scaled(high.y)),
+                       mma::pack_pair<S>(scaled(high.z), scaled(high.w))};
     *reinterpret_cast<uint4*>(reinterpret_cast<S*>(p.c_view.data) + batch * p.c_view.batch + (i + row) * p.c_view.row +
                               j + column) = result;
   }
