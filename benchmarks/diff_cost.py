@@ -51,8 +51,8 @@ WARM = 6
 class Way:
     """One way to train, in a session that is entered for its own steps only."""
 
-    def __init__(self, model: str, settings: dict | None, device: str) -> None:
-        self.task, self.device = MODELS[model](300), device
+    def __init__(self, model: str, settings: dict | None, device: str, batch: int = 0) -> None:
+        self.task, self.device = MODELS[model](300, **({"batch": batch} if batch else {})), device
         self.run = self.task.run(torch.device(device))
         self.generator = torch.Generator().manual_seed(0)
         self.seconds: list[float] = []
@@ -99,13 +99,13 @@ def measure_time(model: str, subject: str, steps: int) -> dict[str, dict[str, fl
 def memory_of(model: str, way: str, subject: str, steps: int) -> int:
     """Bytes by which training grows the peak, in this process."""
 
-    def train(steps: int = steps) -> None:
-        one = Way(model, WAYS[way], subject)
+    def train(steps: int = steps, batch: int = 0) -> None:
+        one = Way(model, WAYS[way], subject, batch)
         with reused_blocks() if WAYS[way] is not None else contextlib.nullcontext():
             for _ in range(steps):
                 one.step()
 
-    return peak_growth(lambda: train(1), train) or 0
+    return peak_growth(lambda: train(1, batch=2), train) or 0
 
 
 def measure_memory(model: str, way: str, subject: str, steps: int) -> int:

@@ -12,18 +12,18 @@ from collections.abc import Iterator
 
 _TRIM_THRESHOLD, _MMAP_THRESHOLD = -1, -3  # of mallopt(3)
 _DEFAULT = 128 * 1024
-_LARGE = 1 << 30
+_MMAP, _TRIM = 8 << 20, 16 << 20
 
 
 @contextlib.contextmanager
 def reused_blocks() -> Iterator[None]:
-    """While entered, blocks up to a gibibyte stay with the process; afterwards what is free goes back."""
+    """While entered, blocks up to 8 MiB stay with the process; afterwards what is free goes back."""
     if platform.libc_ver()[0] != "glibc":
         yield
         return
     libc = ctypes.CDLL(None)
-    libc.mallopt(_MMAP_THRESHOLD, _LARGE)
-    libc.mallopt(_TRIM_THRESHOLD, _LARGE)
+    libc.mallopt(_MMAP_THRESHOLD, _MMAP)
+    libc.mallopt(_TRIM_THRESHOLD, _TRIM)
     try:
         yield
     finally:

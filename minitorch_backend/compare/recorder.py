@@ -31,7 +31,8 @@ from minitorch_backend.compare.where import Where
 
 _PLAIN = (Tensor, torch.nn.Parameter, torch.nn.Buffer)
 _DETACH = torch.ops.aten.detach.default
-PART = 8  # tensors of a list that a thorough look takes
+CANCELS = 1024.0  # ulp between judged results of a kind beyond which ulp are counted on a sample
+PART = 8  # tensors of a longer list that a look takes
 EGREGIOUS = 1e4  # a distance, in units of epsilon times the largest value, that needs no arbiter
 THOROUGH_EVERY = 512  # calls of a kind, after the first two
 
@@ -187,6 +188,8 @@ class Comparison:
         self.result: Any = None
         self.inputs: list[Tensor] = []
         self.part: list[int] | None = None
+        self.partial = False  # only the part is compared, not just judged
+        self.local_call: tuple[Any, dict] = (args, kwargs)
         self.count = 0
 
     # Inputs
@@ -219,7 +222,7 @@ class Comparison:
     def save_inputs(self) -> View:
         """A view of the inputs with the written storages copied, to be run on."""
         view = View(self.r.mirror, self.local_source)
-        for t in self.written_tensors(self.args, self.kwargs):
+        for t in self.written_tensors(*self.local_call):
             if t.device.type == self.r.type:
                 storage = t.untyped_storage()
                 if storage._cdata not in view.storages:
@@ -227,7 +230,7 @@ class Comparison:
         return view
 
     def choose_part(self, kind: Kind) -> None:
-        """Which elements of a call on lists of tensors a thorough look takes: a few, others at each call."""
+        """Which elements of a call on long lists of tensors are looked at: a few, others at each call."""
         self.count = next((len(a) for a in self.args if isinstance(a, list) and len(a) > PART), 0)
         if self.count:
             start = kind.calls * PART
@@ -235,13 +238,13 @@ class Comparison:
             kind.wanted = []
 
     def looked_at(self, value: Any) -> Any:
-        """An argument or result as the thorough look takes it."""
+        """An argument or result, long lists cut down to the part."""
         if self.part is not None and isinstance(value, (list, tuple)) and len(value) == self.count:
             return [value[i] for i in self.part]
         return value
 
     def look(self) -> tuple[list, dict]:
-        """The call's arguments as the thorough look takes them."""
+        """The call's arguments, long lists cut down to the part."""
         if self.part is None:
             return list(self.args), self.kwargs
         return [self.looked_at(a) for a in self.args], {k: self.looked_at(v) for k, v in self.kwargs.items()}
@@ -258,14 +261,19 @@ class Comparison:
             r.options.thorough or kind.calls <= r.thorough_first or kind.wanted or kind.calls % THOROUGH_EVERY == 0
         )
         self.inputs = flat(self.args, self.kwargs)
+        dirty = r.shadow.begin(self) if r.shadow is not None else None
         if op.per_element:
             self.choose_part(kind)
+            # The shadow needs the reference's whole result only where it has none of its own.
+            followed = dirty is not None or r.shadow is None or r.shadow.off
+            self.partial = self.part is not None and not self.thorough and followed
+            if self.partial:
+                self.local_call = self.look()
         local = self.save_inputs()
         if self.thorough or (self.part and self.written):
             self.before = self.save_all()
         elif self.written:
             self.before = self.save_inputs()
-        dirty = r.shadow.begin(self) if r.shadow is not None else None
         self.random = op.draws(self.args, self.kwargs)
         seeded = self.random and r.same_generators
         if seeded:
@@ -302,8 +310,9 @@ class Comparison:
                 r.shadow.forget(self, result)
             self.report()
             return result
-        pairs = self.pairs(result, reference, args, kwargs)
-        problem = self.metadata_problem(result, reference, args, kwargs, local, versions)
+        local_result = self.looked_at(result) if self.partial else result
+        pairs = self.pairs(local_result, reference, args, kwargs)
+        problem = self.metadata_problem(local_result, reference, args, kwargs, local, versions)
         if problem:
             self.verdict, self.detail = judge.METADATA, problem
         elif not op.uninitialised and not (self.random and self.state is None):
@@ -316,7 +325,7 @@ class Comparison:
     def run_reference(self, view: View) -> tuple[Any, Exception | None, list, dict]:
         """(result, exception, args, kwargs) of the reference on the inputs as `view` has them."""
         r = self.r
-        args, kwargs = view.call(self.args, self.kwargs)
+        args, kwargs = view.call(*self.local_call)
         try:
             if self.state is None:
                 return self.op.reference(*args, **kwargs), None, args, kwargs
@@ -432,7 +441,7 @@ class Comparison:
     def pairs(self, result: Any, reference: Any, args: list, kwargs: dict) -> list[tuple[Any, Any]]:
         """(subject, reference) of each result and written argument, seen on the reference device."""
         mine, theirs = judge.flat_tensors(result), judge.flat_tensors(reference)
-        written = self.written_tensors(self.args, self.kwargs)
+        written = self.written_tensors(*self.local_call)
         found = []
         for a, b in zip(mine, theirs, strict=False):
             if written and any(a is t for t in written):
@@ -460,7 +469,7 @@ class Comparison:
             if b.device != a.device:
                 b = b.to(a.device)
                 pairs[i] = (a, b)
-            d = distance(a, b)
+            d = distance(a, b, kind.ulp > CANCELS)
             if d.ulp == 0:
                 continue
             if self.op.name in judge.TIES and not a.is_floating_point():
@@ -474,7 +483,7 @@ class Comparison:
         self.distance = worst
         if worst.ulp or suspects:
             self.verdict = judge.AGREE
-        if self.part is not None:
+        if self.part is not None and not self.partial:
             pairs, suspects = self.of_part(kind, pairs, suspects)
         if suspects or self.thorough:
             self.judge_values(kind, pairs)

@@ -16,7 +16,7 @@ from torch.optim.optimizer import register_optimizer_step_post_hook, register_op
 _PACKAGE = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
 _HIDDEN = (os.path.dirname(os.path.abspath(torch.__file__)), _PACKAGE, "<frozen", os.path.dirname(os.__file__) + os.sep)
 _SITE = os.sep + "site-packages" + os.sep
-DEPTH = 12  # frames kept of a stack
+DEPTH = 8  # frames kept of a stack
 MOST_NODES = 200_000  # of the autograd graph, remembered with their forward calls
 
 

@@ -2,6 +2,7 @@
 // tile.cuh. Groups are the batch of the product.
 #include "kernels/convolution.h"
 
+#include "kernels/cuda/convolution_half.h"
 #include "kernels/cuda/tile.cuh"
 
 namespace minitorch {
@@ -205,6 +206,27 @@ void check_size(const ConvArgs& a) {
     throw std::runtime_error("minitorch: convolution over more than 2^31 positions is not implemented on cuda");
 }
 
+<<<<<<< HEAD
+=======
+using ConvTypes = Types<float, double, Half, BFloat16, Complex<float>, Complex<double>>;
+
+template <template <class> class Problem>
+void run(const char* name, ConvPass pass, const ConvArgs& a) {
+  if (conv_half(pass, a)) return cuda::check_launch("launching a convolution");
+  check_size(a);
+  if (!dispatch(a.dtype, ConvTypes{}, [&](auto tag) {
+        using S = typename decltype(tag)::type;
+        tile::run<S>(Problem<S>(a));
+      }))
+    missing_kernel(name, name_of(a.dtype));
+  cuda::check_launch("launching a convolution");
+}
+
+void forward(const ConvArgs& a) { run<Forward>("conv_forward", ConvPass::forward, a); }
+void backward_input(const ConvArgs& a) { run<BackwardInput>("conv_backward_input", ConvPass::backward_input, a); }
+void backward_weight(const ConvArgs& a) { run<BackwardWeight>("conv_backward_weight", ConvPass::backward_weight, a); }
+
+>>>>>>> cudafast
 // One result a thread.
 template <class S, class P>
 __global__ void __launch_bounds__(kThreads) reference_kernel(const __grid_constant__ P p) {

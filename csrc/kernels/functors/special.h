@@ -238,7 +238,15 @@ inline namespace MINITORCH_ARCH {
 
 MT_UNARY_FUNCTOR(Lgamma, static_cast<T>(special::lgamma(x)))
 MT_UNARY_FUNCTOR(Digamma, static_cast<T>(special::digamma(x)))
-MT_UNARY_FUNCTOR(Trigamma, static_cast<T>(special::trigamma(x)))
+// At its poles native gives what the sine of a rounded multiple of pi leaves of infinity; so do we.
+template <class T>
+struct Trigamma {
+  MT_HD T operator()(T x) const {
+    if (!(x <= T(0) && x == ::floor(x))) return static_cast<T>(special::trigamma(x));
+    const T pi = static_cast<T>(math::kPi), s = ::sin(pi * x);
+    return (pi * pi) / (s * s) - static_cast<T>(special::trigamma(T(1) - x));
+  }
+};
 MT_UNARY_FUNCTOR(Erfinv, static_cast<T>(special::erfinv(x)))
 MT_UNARY_FUNCTOR(Erfcx, static_cast<T>(special::erfcx(x)))
 MT_UNARY_FUNCTOR(Ndtri, static_cast<T>(special::ndtri(x)))

@@ -1,21 +1,22 @@
-"""minitorch on a GPU against native CUDA: times and their ratio (native / ours: above 1 is faster).
+"""minitorch on a GPU against native CUDA in one process: times and their ratio (native / ours: above 1 is faster).
 
-Usage: python benchmarks/gpu.py RESULT.json [part of a case's name...]
+Usage: python -m benchmarks.cuda RESULT.json [part of a case's name...]
 
 Each case runs on both devices in turn, several times; the figure is the median of the rounds, and a round times enough
 calls back to back to hide the launch of the first. Small cases (host) show the cost of the call itself.
 
-Native CUDA has a process of its own, which waits while ours measures: PyTorch's autograd engine knows one accelerator,
-and where that is a device from outside it refuses to differentiate CUDA tensors.
+Native runs in a process of its own, where minitorch is not registered: with any PrivateUse1 backend in the process,
+PyTorch 2.11 and later cannot run the backward of a CUDA tensor (autograd asks the wrong accelerator for its streams).
 """
 
 import json
 import os
+import pathlib
 import statistics
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
 import torch
 import torch.nn.functional as F
@@ -159,61 +160,62 @@ def adamw(device: str) -> Callable[[], object]:
     return torch.optim.AdamW(params, fused=True if device == OURS else None).step
 
 
-def rounds_of(device: str, synchronize: Callable[[], None], name: str) -> Iterator[float]:
-    """Seconds a call of one case, a round at a time."""
+def make_case(name: str, device: str) -> Callable[[], object]:
     torch.manual_seed(0)
-    call = CASES[name](device)
-    while True:
-        yield time_calls(call, synchronize)
+    return CASES[name](device)
 
 
-def serve_native() -> int:
-    """The other process: a case's name on each line asked for, the seconds of one more round of it answered."""
-    name, rounds = "", iter(())
+def serve() -> int:
+    """The native process: a line with a case's name makes it, an empty one times the case last made."""
+    call = None
     for line in sys.stdin:
         try:
-            if line.strip() != name:
-                name = line.strip()
-                rounds = iter(())
-                torch.cuda.empty_cache()
-                rounds = rounds_of(NATIVE, torch.cuda.synchronize, name)
-            answer = {"seconds": next(rounds)}
-        except Exception as e:  # the asker reports it
-            name, answer = "", {"error": str(e).splitlines()[0]}
+            if name := line.strip():
+                call = None
+                call = make_case(name, NATIVE)
+                answer: object = None
+            else:
+                assert call is not None
+                answer = time_calls(call, torch.cuda.synchronize)
+        except Exception as e:
+            answer = str(e).split("\n")[0] or type(e).__name__
         print(json.dumps(answer), flush=True)
     return 0
 
 
-class Native:
-    """Native CUDA's rounds, from the other process."""
-
+class NativeProcess:
     def __init__(self) -> None:
         self.process = subprocess.Popen(
-            [sys.executable, __file__, "--native"],
-            env={**os.environ, "TORCH_DEVICE_BACKEND_AUTOLOAD": "0"},
+            [sys.executable, "-m", "benchmarks.cuda", "--serve"],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,
+            cwd=pathlib.Path(__file__).parents[1],
+            env={**os.environ, "TORCH_DEVICE_BACKEND_AUTOLOAD": "0"},
         )
 
-    def round(self, name: str) -> float:
+    def ask(self, line: str) -> float | None:
         assert self.process.stdin is not None and self.process.stdout is not None
-        self.process.stdin.write(name + "\n")
+        self.process.stdin.write(line + "\n")
         self.process.stdin.flush()
-        line = self.process.stdout.readline()
-        answer = json.loads(line) if line else {"error": "the process has ended"}
-        if "error" in answer:
-            raise RuntimeError("native: " + answer["error"])
-        return answer["seconds"]
+        answer = json.loads(self.process.stdout.readline())
+        if isinstance(answer, str):
+            raise RuntimeError(f"native: {answer}")
+        return answer
+
+    def close(self) -> None:
+        assert self.process.stdin is not None
+        self.process.stdin.close()
+        self.process.wait()
 
 
 def main() -> int:
-    if sys.argv[1] == "--native":
-        return serve_native()
+    if sys.argv[1:] == ["--serve"]:
+        return serve()
     import minitorch_backend  # noqa: F401
 
     result_file, wanted = sys.argv[1], sys.argv[2:]
-    native = Native()
+    native_process = NativeProcess()
     results = {}
     print(f"{'case':44} {'ours ms':>10} {'native ms':>10} {'ratio':>7}")
     for name in CASES:
@@ -221,23 +223,24 @@ def main() -> int:
             continue
         times: dict[str, list[float]] = {OURS: [], NATIVE: []}
         try:
-            ours = rounds_of(OURS, torch.minitorch.synchronize, name)
+            call = make_case(name, OURS)
+            native_process.ask(name)
             for _ in range(ROUNDS):
-                times[OURS].append(next(ours))
-                times[NATIVE].append(native.round(name))
-            del ours
+                times[OURS].append(time_calls(call, torch.minitorch.synchronize))
+                times[NATIVE].append(native_process.ask(""))
+            del call
         except Exception as e:
             results[name] = {"error": str(e).splitlines()[0]}
             print(f"{name:44} {results[name]['error'][:90]}", flush=True)
             continue
-        our_time, native_time = (statistics.median(times[d]) for d in (OURS, NATIVE))
-        ratio = native_time / our_time
-        results[name] = {"ours_s": our_time, "native_s": native_time, "ratio": ratio, "rounds": times}
-        print(f"{name:44} {our_time * 1e3:10.4f} {native_time * 1e3:10.4f} {ratio:7.2f}", flush=True)
+        ours, native = (statistics.median(times[d]) for d in (OURS, NATIVE))
+        results[name] = {"ours_s": ours, "native_s": native, "ratio": native / ours, "rounds": times}
+        print(f"{name:44} {ours * 1e3:10.4f} {native * 1e3:10.4f} {native / ours:7.2f}", flush=True)
         with open(result_file, "w") as f:
             json.dump(
                 {"device": torch.cuda.get_device_name(), "torch": torch.__version__, "cases": results}, f, indent=1
             )
+    native_process.close()
     return 0
 
 
