@@ -206,27 +206,6 @@ void check_size(const ConvArgs& a) {
     throw std::runtime_error("minitorch: convolution over more than 2^31 positions is not implemented on cuda");
 }
 
-<<<<<<< HEAD
-=======
-using ConvTypes = Types<float, double, Half, BFloat16, Complex<float>, Complex<double>>;
-
-template <template <class> class Problem>
-void run(const char* name, ConvPass pass, const ConvArgs& a) {
-  if (conv_half(pass, a)) return cuda::check_launch("launching a convolution");
-  check_size(a);
-  if (!dispatch(a.dtype, ConvTypes{}, [&](auto tag) {
-        using S = typename decltype(tag)::type;
-        tile::run<S>(Problem<S>(a));
-      }))
-    missing_kernel(name, name_of(a.dtype));
-  cuda::check_launch("launching a convolution");
-}
-
-void forward(const ConvArgs& a) { run<Forward>("conv_forward", ConvPass::forward, a); }
-void backward_input(const ConvArgs& a) { run<BackwardInput>("conv_backward_input", ConvPass::backward_input, a); }
-void backward_weight(const ConvArgs& a) { run<BackwardWeight>("conv_backward_weight", ConvPass::backward_weight, a); }
-
->>>>>>> cudafast
 // One result a thread.
 template <class S, class P>
 __global__ void __launch_bounds__(kThreads) reference_kernel(const __grid_constant__ P p) {
@@ -262,9 +241,10 @@ using ConvTypes = Types<float, double, Half, BFloat16, Complex<float>, Complex<d
 
 // Integers, which no network convolves, take the loops that the tests compare with.
 template <template <class> class Problem>
-void run(const char* name, int which, const ConvArgs& a) {
+void run(const char* name, ConvPass pass, const ConvArgs& a) {
+  if (conv_half(pass, a)) return cuda::check_launch("launching a convolution");
   check_size(a);
-  if (is_integral(a.dtype)) return reference(which, a);
+  if (is_integral(a.dtype)) return reference(static_cast<int>(pass), a);
   if (!dispatch(a.dtype, ConvTypes{}, [&](auto tag) {
         using S = typename decltype(tag)::type;
         tile::run<S>(Problem<S>(a));
@@ -273,9 +253,9 @@ void run(const char* name, int which, const ConvArgs& a) {
   cuda::check_launch("launching a convolution");
 }
 
-void forward(const ConvArgs& a) { run<Forward>("conv_forward", 0, a); }
-void backward_input(const ConvArgs& a) { run<BackwardInput>("conv_backward_input", 1, a); }
-void backward_weight(const ConvArgs& a) { run<BackwardWeight>("conv_backward_weight", 2, a); }
+void forward(const ConvArgs& a) { run<Forward>("conv_forward", ConvPass::forward, a); }
+void backward_input(const ConvArgs& a) { run<BackwardInput>("conv_backward_input", ConvPass::backward_input, a); }
+void backward_weight(const ConvArgs& a) { run<BackwardWeight>("conv_backward_weight", ConvPass::backward_weight, a); }
 
 MT_REGISTER_KERNEL(conv_forward_kernel, &forward);
 MT_REGISTER_KERNEL(conv_backward_input_kernel, &backward_input);
