@@ -1,21 +1,25 @@
 """minitorch on a GPU against native CUDA in one process: times and their ratio (native / ours: above 1 is faster).
 
-Usage: python benchmarks/cuda.py RESULT.json [part of a case's name...]
+Usage: python -m benchmarks.cuda RESULT.json [part of a case's name...]
 
 Each case runs on both devices in turn, several times; the figure is the median of the rounds, and a round times enough
 calls back to back to hide the launch of the first. Small cases (host) show the cost of the call itself.
+
+Native runs in a process of its own, where minitorch is not registered: with any PrivateUse1 backend in the process,
+PyTorch 2.11 and later cannot run the backward of a CUDA tensor (autograd asks the wrong accelerator for its streams).
 """
 
 import json
+import os
+import pathlib
 import statistics
+import subprocess
 import sys
 import time
 from collections.abc import Callable
 
 import torch
 import torch.nn.functional as F
-
-import minitorch_backend  # noqa: F401
 
 OURS, NATIVE = "minitorch", "cuda"
 ROUNDS = 5
@@ -156,22 +160,75 @@ def adamw(device: str) -> Callable[[], object]:
     return torch.optim.AdamW(params, fused=True if device == OURS else None).step
 
 
+def make_case(name: str, device: str) -> Callable[[], object]:
+    torch.manual_seed(0)
+    return CASES[name](device)
+
+
+def serve() -> int:
+    """The native process: a line with a case's name makes it, an empty one times the case last made."""
+    call = None
+    for line in sys.stdin:
+        try:
+            if name := line.strip():
+                call = None
+                call = make_case(name, NATIVE)
+                answer: object = None
+            else:
+                assert call is not None
+                answer = time_calls(call, torch.cuda.synchronize)
+        except Exception as e:
+            answer = str(e).split("\n")[0] or type(e).__name__
+        print(json.dumps(answer), flush=True)
+    return 0
+
+
+class NativeProcess:
+    def __init__(self) -> None:
+        self.process = subprocess.Popen(
+            [sys.executable, "-m", "benchmarks.cuda", "--serve"],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+            cwd=pathlib.Path(__file__).parents[1],
+            env={**os.environ, "TORCH_DEVICE_BACKEND_AUTOLOAD": "0"},
+        )
+
+    def ask(self, line: str) -> float | None:
+        assert self.process.stdin is not None and self.process.stdout is not None
+        self.process.stdin.write(line + "\n")
+        self.process.stdin.flush()
+        answer = json.loads(self.process.stdout.readline())
+        if isinstance(answer, str):
+            raise RuntimeError(f"native: {answer}")
+        return answer
+
+    def close(self) -> None:
+        assert self.process.stdin is not None
+        self.process.stdin.close()
+        self.process.wait()
+
+
 def main() -> int:
+    if sys.argv[1:] == ["--serve"]:
+        return serve()
+    import minitorch_backend  # noqa: F401
+
     result_file, wanted = sys.argv[1], sys.argv[2:]
-    synchronize = {OURS: torch.minitorch.synchronize, NATIVE: torch.cuda.synchronize}
+    native_process = NativeProcess()
     results = {}
     print(f"{'case':44} {'ours ms':>10} {'native ms':>10} {'ratio':>7}")
-    for name, make in CASES.items():
+    for name in CASES:
         if wanted and not any(part in name for part in wanted):
             continue
         times: dict[str, list[float]] = {OURS: [], NATIVE: []}
         try:
-            torch.manual_seed(0)
-            calls = {d: make(d) for d in times}
+            call = make_case(name, OURS)
+            native_process.ask(name)
             for _ in range(ROUNDS):
-                for d, found in times.items():
-                    found.append(time_calls(calls[d], synchronize[d]))
-            del calls
+                times[OURS].append(time_calls(call, torch.minitorch.synchronize))
+                times[NATIVE].append(native_process.ask(""))
+            del call
         except Exception as e:
             results[name] = {"error": str(e).splitlines()[0]}
             print(f"{name:44} {results[name]['error'][:90]}", flush=True)
@@ -183,6 +240,7 @@ def main() -> int:
             json.dump(
                 {"device": torch.cuda.get_device_name(), "torch": torch.__version__, "cases": results}, f, indent=1
             )
+    native_process.close()
     return 0
 
 

@@ -1,7 +1,8 @@
 """Checks of the sources that no compiler makes: include layers, torch-free kernels, file lengths.
 
 Includes must point one way: core <- runtime <- kernels <- bridge <- ops <- autograd <- python/module. The first three
-layers must not include a torch header. A file of more than 500 lines is reported, not refused.
+layers must not include a torch header. Each kernel that a header declares must have a function for the CPU; one without
+a function for CUDA, and a file of more than 500 lines, are reported, not refused.
 """
 
 import pathlib
@@ -15,6 +16,8 @@ TORCH_HEADER = re.compile(r"(ATen|c10|torch|caffe2|pybind11)/|Python\.h")
 INCLUDE = re.compile(r'^\s*#\s*include\s*([<"])([^>"]+)[>"]')
 # The kernel slots are chosen when the backend starts, so the runtime names them.
 ALLOWED = {("runtime", "kernels/kernel.h")}
+KERNEL = re.compile(r"extern Kernel<[^;]*>\s+(\w+);")
+REGISTERED = re.compile(r"(?:MT_REGISTER_KERNEL|MT_MARGIN)\((\w+),")
 LIMIT = 500
 
 
@@ -42,8 +45,17 @@ def check_includes(path: pathlib.Path) -> list[str]:
     return errors
 
 
+def missing_kernels(side: str) -> list[str]:
+    kernels = ROOT / "csrc" / "kernels"
+    declared = {name for header in kernels.glob("*.h") for name in KERNEL.findall(header.read_text())}
+    found = {n for f in (kernels / side).iterdir() if f.is_file() for n in REGISTERED.findall(f.read_text())}
+    return [f"csrc/kernels/{side}: nothing registers {name}" for name in sorted(declared - found)]
+
+
 def main() -> int:
-    errors = []
+    errors = missing_kernels("cpu")
+    for missing in missing_kernels("cuda"):
+        print(f"note: {missing}")
     for path in sorted((ROOT / "csrc").rglob("*")):
         if path.suffix in (".h", ".cpp", ".cu", ".cuh"):
             errors += check_includes(path)

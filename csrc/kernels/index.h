@@ -22,6 +22,8 @@ struct IndexArgs {
   // Reads: check every index before anything is written. Not needed for an output that nobody sees if the call fails;
   // then indices are checked piece by piece, while they are in cache.
   bool check_first = true;
+  // Writes: keep their order on a GPU too, where it costs a sort.
+  bool ordered = false;
   DType dtype;  // of values and self
   int64_t numel = 0;
   char* values;

@@ -11,12 +11,16 @@
 
 #include "bridge/tensor.h"
 #include "kernels/attention.h"
+#include "runtime/backend.h"
 
 namespace minitorch {
 namespace {
 
 using at::Tensor;
 using OptionalTensor = std::optional<Tensor>;
+
+// The CUDA kernels hold a row of this many elements; longer rows take the composite there.
+constexpr int64_t kLongestRowOnCuda = 256;
 
 bool has_tangent(const Tensor& t) { return t._fw_grad(/*level=*/0).defined(); }
 
@@ -30,6 +34,8 @@ bool fuses(const Tensor& q, const Tensor& k, const Tensor& v, const OptionalTens
     if (t->scalar_type() != type || t->device() != q.device() || t->sym_numel() == 0 || has_tangent(*t)) return false;
   if (k.sym_size(0) != q.sym_size(0) || v.sym_size(0) != q.sym_size(0)) return false;
   if (k.sym_size(1) != v.sym_size(1) || k.sym_size(2) != v.sym_size(2) || k.sym_size(3) != q.sym_size(3)) return false;
+  if (!backend().synchronous() && (q.sym_size(3) > kLongestRowOnCuda || v.sym_size(3) > kLongestRowOnCuda))
+    return false;
   if (enable_gqa ? q.sym_size(1) % k.sym_size(1) != 0 : q.sym_size(1) != k.sym_size(1)) return false;
   if (!mask.has_value() || !mask->defined()) return true;
   if (mask->requires_grad() || (mask->scalar_type() != at::kBool && mask->scalar_type() != type)) return false;

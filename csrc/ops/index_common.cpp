@@ -1,6 +1,7 @@
 // See index_common.h.
 #include "ops/index_common.h"
 
+#include <ATen/Context.h>
 #include <ATen/native/NonEmptyUtils.h>
 
 namespace minitorch {
@@ -17,6 +18,7 @@ IndexArgs space_of(const at::Tensor& shape, const at::Tensor& self, int64_t dim,
   TORCH_CHECK(a.ndim <= kMaxDims, "minitorch: tensors have at most ", kMaxDims, " dimensions, got ", a.ndim);
   a.num_indices = 1;
   a.allow_negative = false;
+  a.ordered = at::globalContext().deterministicAlgorithms();
   a.dtype = to_dtype(self.scalar_type());
   const int64_t size = static_cast<int64_t>(self.element_size());
   a.numel = shape.numel();
@@ -65,6 +67,7 @@ IndexArgs from_iterator(const at::TensorIteratorBase& iter, int values, int self
               sizes.size());
   a.ndim = std::max(iter.ndim(), 1);
   a.num_indices = static_cast<int>(sizes.size());
+  a.ordered = at::globalContext().deterministicAlgorithms();
   a.dtype = to_dtype(iter.dtype(self));
   a.numel = iter.numel();
   const auto set_strides = [&](int64_t* to, int operand) {

@@ -14,6 +14,7 @@
 
 #include "bridge/structured.h"
 #include "ops/pool_common.h"
+#include "runtime/backend.h"
 
 namespace minitorch {
 namespace {
@@ -36,6 +37,15 @@ void maximum(const Tensor& x, const Tensor& out, const Tensor& indices, int dims
 std::optional<int64_t> scatter(const Tensor& values, const Tensor& indices, const Tensor& out, int dims,
                                bool accumulate) {
   if (out.numel() == 0) return std::nullopt;
+  if (accumulate && values.numel() > 0 && !backend().synchronous() && at::globalContext().deterministicAlgorithms()) {
+    // The kernel's additions come in any order; scatter_add_ keeps its own when asked for.
+    const int64_t plane = c10::multiply_integers(out.sizes().slice(out.dim() - dims));
+    const int64_t planes = out.numel() / plane;
+    const Tensor sums = at::zeros({planes, plane}, out.options());
+    sums.scatter_add_(1, indices.reshape({planes, -1}), values.reshape({planes, -1}));
+    out.copy_(sums.view(out.sizes()));
+    return std::nullopt;
+  }
   const at::MemoryFormat format = pool_format(out, dims);
   const Tensor x = values.contiguous(format), index = indices.contiguous(format);
   const DenseOutput y(out, format);

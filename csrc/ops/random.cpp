@@ -18,6 +18,7 @@
 #include "bridge/iterator.h"
 #include "bridge/tensor.h"
 #include "kernels/random.h"
+#include "runtime/backend.h"
 
 namespace minitorch {
 namespace {
@@ -93,6 +94,13 @@ void bernoulli_tensor(const at::TensorBase& self, const at::TensorBase& p, Gener
   check_bernoulli_dtype(self, "bernoulli_tensor_cpu_self_");
   check_dtype(at::isFloatingType(p.scalar_type()), "bernoulli_tensor_cpu_p_", p.scalar_type());
   const at::Tensor probability = at::Tensor(p).to(self.device()).expand(self.sizes());
+  if (!backend().synchronous() && !self.is_contiguous() && self.strides() != probability.strides()) {
+    // Native CUDA numbers the elements in their logical order unless both operands lie alike.
+    const at::Tensor dense = at::empty(self.sizes(), self.options());
+    bernoulli_tensor(dense, probability, generator);
+    at::Tensor(self).copy_(dense);
+    return;
+  }
   auto iter =
       at::TensorIteratorConfig().add_output(self).add_const_input(probability).check_all_same_dtype(false).build();
   DeviceGenerator* g = generator_or_default(generator);

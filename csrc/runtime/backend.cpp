@@ -47,6 +47,10 @@ Backend& choose_backend() {
     if (Backend* const cuda = open_cuda_backend(reason)) return *cuda;
     if (choice == BackendChoice::cuda)
       throw std::runtime_error("MINITORCH_BACKEND=cuda was asked for, but there is no CUDA backend: " + reason);
+    // Where NVIDIA's driver is loaded, somebody expects the GPU to be used.
+    if (std::filesystem::exists("/proc/driver/nvidia/version"))
+      std::fprintf(stderr, "minitorch: the device runs on the CPU, because there is no CUDA backend: %s\n",
+                   reason.c_str());
   }
   select_cpu_slot();
   return cpu_backend();

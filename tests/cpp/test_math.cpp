@@ -63,41 +63,46 @@ struct Case {
   PointwiseOp op;
   std::function<long double(long double)> exact;
   double most_ulps;
+  double most_ulps_on_gpu;
 };
 
 long double sigmoid_of(long double x) { return 1 / (1 + std::exp(-x)); }
 
-// Correct rounding is 0.5; native's own functions state 1.0 for most of these.
+// CUDA states the error of the rounded result: the exact value may lie half a unit further away.
+double bound(double on_cpu, double on_gpu) { return backend().host_accessible() ? on_cpu : on_gpu + 0.5; }
+
+// Correct rounding is 0.5; native's own functions state 1.0 for most of these. On a GPU these are CUDA's own functions,
+// whose errors are those of the table in the CUDA C++ Programming Guide, "Mathematical Functions".
 const Case kSingle[] = {
-    {"exp", PointwiseOp::exp, [](long double x) { return std::exp(x); }, 1.0},
-    {"exp2", PointwiseOp::exp2, [](long double x) { return std::exp2(x); }, 0.6},
-    {"expm1", PointwiseOp::expm1, [](long double x) { return std::expm1(x); }, 0.6},
-    {"log", PointwiseOp::log, [](long double x) { return std::log(x); }, 0.6},
-    {"log2", PointwiseOp::log2, [](long double x) { return std::log2(x); }, 0.6},
-    {"log10", PointwiseOp::log10, [](long double x) { return std::log10(x); }, 0.6},
-    {"log1p", PointwiseOp::log1p, [](long double x) { return std::log1p(x); }, 0.6},
-    {"sin", PointwiseOp::sin, [](long double x) { return std::sin(x); }, 0.6},
-    {"cos", PointwiseOp::cos, [](long double x) { return std::cos(x); }, 0.6},
-    {"tan", PointwiseOp::tan, [](long double x) { return std::tan(x); }, 0.6},
-    {"asin", PointwiseOp::asin, [](long double x) { return std::asin(x); }, 0.6},
-    {"acos", PointwiseOp::acos, [](long double x) { return std::acos(x); }, 0.6},
-    {"atan", PointwiseOp::atan, [](long double x) { return std::atan(x); }, 0.6},
-    {"sinh", PointwiseOp::sinh, [](long double x) { return std::sinh(x); }, 0.6},
-    {"cosh", PointwiseOp::cosh, [](long double x) { return std::cosh(x); }, 0.6},
-    {"tanh", PointwiseOp::tanh, [](long double x) { return std::tanh(x); }, 0.6},
-    {"asinh", PointwiseOp::asinh, [](long double x) { return std::asinh(x); }, 0.6},
-    {"acosh", PointwiseOp::acosh, [](long double x) { return std::acosh(x); }, 0.6},
-    {"atanh", PointwiseOp::atanh, [](long double x) { return std::atanh(x); }, 0.6},
-    {"erf", PointwiseOp::erf, [](long double x) { return std::erf(x); }, 0.7},
-    {"erfc", PointwiseOp::erfc, [](long double x) { return std::erfc(x); }, 0.6},
-    {"sqrt", PointwiseOp::sqrt, [](long double x) { return std::sqrt(x); }, 0.5},
+    {"exp", PointwiseOp::exp, [](long double x) { return std::exp(x); }, 1.0, 1.0},
+    {"exp2", PointwiseOp::exp2, [](long double x) { return std::exp2(x); }, 0.6, 2.0},
+    {"expm1", PointwiseOp::expm1, [](long double x) { return std::expm1(x); }, 0.6, 1.0},
+    {"log", PointwiseOp::log, [](long double x) { return std::log(x); }, 0.6, 1.0},
+    {"log2", PointwiseOp::log2, [](long double x) { return std::log2(x); }, 0.6, 1.0},
+    {"log10", PointwiseOp::log10, [](long double x) { return std::log10(x); }, 0.6, 2.0},
+    {"log1p", PointwiseOp::log1p, [](long double x) { return std::log1p(x); }, 0.6, 1.0},
+    {"sin", PointwiseOp::sin, [](long double x) { return std::sin(x); }, 0.6, 2.0},
+    {"cos", PointwiseOp::cos, [](long double x) { return std::cos(x); }, 0.6, 2.0},
+    {"tan", PointwiseOp::tan, [](long double x) { return std::tan(x); }, 0.6, 4.0},
+    {"asin", PointwiseOp::asin, [](long double x) { return std::asin(x); }, 0.6, 2.0},
+    {"acos", PointwiseOp::acos, [](long double x) { return std::acos(x); }, 0.6, 2.0},
+    {"atan", PointwiseOp::atan, [](long double x) { return std::atan(x); }, 0.6, 2.0},
+    {"sinh", PointwiseOp::sinh, [](long double x) { return std::sinh(x); }, 0.6, 3.0},
+    {"cosh", PointwiseOp::cosh, [](long double x) { return std::cosh(x); }, 0.6, 2.0},
+    {"tanh", PointwiseOp::tanh, [](long double x) { return std::tanh(x); }, 0.6, 2.0},
+    {"asinh", PointwiseOp::asinh, [](long double x) { return std::asinh(x); }, 0.6, 3.0},
+    {"acosh", PointwiseOp::acosh, [](long double x) { return std::acosh(x); }, 0.6, 4.0},
+    {"atanh", PointwiseOp::atanh, [](long double x) { return std::atanh(x); }, 0.6, 3.0},
+    {"erf", PointwiseOp::erf, [](long double x) { return std::erf(x); }, 0.7, 2.0},
+    {"erfc", PointwiseOp::erfc, [](long double x) { return std::erfc(x); }, 0.6, 4.0},
+    {"sqrt", PointwiseOp::sqrt, [](long double x) { return std::sqrt(x); }, 0.5, 0.0},
 };
 const Case kDouble[] = {
-    {"exp", PointwiseOp::exp, [](long double x) { return std::exp(x); }, 1.0},
-    {"log", PointwiseOp::log, [](long double x) { return std::log(x); }, 1.0},
-    {"sin", PointwiseOp::sin, [](long double x) { return std::sin(x); }, 1.0},
-    {"cos", PointwiseOp::cos, [](long double x) { return std::cos(x); }, 1.0},
-    {"tanh", PointwiseOp::tanh, [](long double x) { return std::tanh(x); }, 3.0},
+    {"exp", PointwiseOp::exp, [](long double x) { return std::exp(x); }, 1.0, 1.0},
+    {"log", PointwiseOp::log, [](long double x) { return std::log(x); }, 1.0, 1.0},
+    {"sin", PointwiseOp::sin, [](long double x) { return std::sin(x); }, 1.0, 2.0},
+    {"cos", PointwiseOp::cos, [](long double x) { return std::cos(x); }, 1.0, 2.0},
+    {"tanh", PointwiseOp::tanh, [](long double x) { return std::tanh(x); }, 3.0, 2.0},
 };
 
 template <class T, size_t N>
@@ -112,8 +117,7 @@ void check(const Case (&cases)[N]) {
         const double error = ulps(y[i], c.exact(x[i]));
         if (!(error <= worst)) worst = error, where = x[i];
       }
-      // On a GPU these are CUDA's own functions, whose stated errors reach 4.
-      EXPECT_LE(worst, backend().host_accessible() ? c.most_ulps : 4.0) << c.name << " at " << where;
+      EXPECT_LE(worst, bound(c.most_ulps, c.most_ulps_on_gpu)) << c.name << " at " << where;
     }
   });
 }
@@ -146,7 +150,8 @@ TEST(Math, SpecialValuesAreC99s) {
         if (std::isnan(exact)) {
           EXPECT_TRUE(std::isnan(y[i])) << c.name << "(" << x[i] << ") = " << y[i];
         } else {
-          EXPECT_LE(ulps(y[i], c.exact(x[i])), c.most_ulps) << c.name << "(" << x[i] << ") = " << y[i];
+          EXPECT_LE(ulps(y[i], c.exact(x[i])), bound(c.most_ulps, c.most_ulps_on_gpu))
+              << c.name << "(" << x[i] << ") = " << y[i];
           EXPECT_EQ(std::signbit(y[i]), std::signbit(exact)) << c.name << "(" << x[i] << ")";
         }
       }
@@ -154,7 +159,7 @@ TEST(Math, SpecialValuesAreC99s) {
   });
 }
 
-void check_binary(PointwiseOp op, const std::function<double(double, double)>& exact, double most) {
+void check_binary(PointwiseOp op, const std::function<double(double, double)>& exact, double most, double most_on_gpu) {
   Vector<float> grid = {0.0f,  -0.0f,  kInf,        -kInf,       kNan,   1.0f,       -1.0f,
                         2.0f,  -2.0f,  3.0f,        -3.0f,       0.5f,   -0.5f,      1e-40f,
                         1e38f, -1e38f, 16777216.0f, 16777217.0f, -7.25f, 1.0000001f, 0.99999994f};
@@ -170,7 +175,8 @@ void check_binary(PointwiseOp op, const std::function<double(double, double)>& e
                      {});
     for (size_t i = 0; i < a.size(); i++) {
       const double expected = exact(a[i], b[i]);
-      ASSERT_LE(ulps(y[i], expected), most) << a[i] << ", " << b[i] << " gives " << y[i];
+      ASSERT_LE(ulps(y[i], expected), most_on_gpu == 0 ? 0 : bound(most, most_on_gpu))
+          << a[i] << ", " << b[i] << " gives " << y[i];
       if (expected == 0) {
         ASSERT_EQ(std::signbit(y[i]), std::signbit(expected)) << a[i] << ", " << b[i];
       }
@@ -179,20 +185,16 @@ void check_binary(PointwiseOp op, const std::function<double(double, double)>& e
 }
 
 TEST(Math, Pow) {
-  check_binary(
-      PointwiseOp::pow, [](double a, double b) { return std::pow(a, b); }, 0.6);
+  check_binary(PointwiseOp::pow, [](double a, double b) { return std::pow(a, b); }, 0.6, 4.0);
 }
 TEST(Math, Atan2) {
-  check_binary(
-      PointwiseOp::atan2, [](double a, double b) { return std::atan2(a, b); }, 0.6);
+  check_binary(PointwiseOp::atan2, [](double a, double b) { return std::atan2(a, b); }, 0.6, 3.0);
 }
 TEST(Math, Hypot) {
-  check_binary(
-      PointwiseOp::hypot, [](double a, double b) { return std::hypot(a, b); }, 0.6);
+  check_binary(PointwiseOp::hypot, [](double a, double b) { return std::hypot(a, b); }, 0.6, 3.0);
 }
 TEST(Math, FmodIsExact) {
-  check_binary(
-      PointwiseOp::fmod, [](double a, double b) { return std::fmod(a, b); }, 0.0);
+  check_binary(PointwiseOp::fmod, [](double a, double b) { return std::fmod(a, b); }, 0.0, 0.0);
 }
 
 }  // namespace

@@ -92,7 +92,7 @@ def test_bare_import_of_torch_brings_the_device():
 @pytest.mark.parametrize("isa", BUILD_INFO["isas"])
 def test_every_instruction_set(isa: str):
     """A choice of conformance rows on each instruction set of this build."""
-    done = python("import minitorch_backend._C as c; print(c.isa())", MINITORCH_ISA=isa)
+    done = python("import minitorch_backend._C as c; print(c.isa())", MINITORCH_ISA=isa, MINITORCH_BACKEND="cpu")
     if "cannot be used" in done.stderr:
         pytest.skip(f"this processor has no {isa}")
     assert done.stdout.strip() == isa, done.stderr
@@ -102,5 +102,6 @@ def test_every_instruction_set(isa: str):
     command = [sys.executable, "-m", "tests.conformance.run", "--op", operators, "--dtype", "float32,bfloat16,int64"]
     command += ["--samples", "4", "--variant", "forward,noncontig,grad"]
     env = {**os.environ, "PYTHONPATH": str(ROOT), "MINITORCH_ISA": isa, "MINITORCH_FALLBACK": "error"}
+    env["MINITORCH_BACKEND"] = "cpu"
     done = subprocess.run(command, env=env, capture_output=True, text=True, check=False, cwd=ROOT)
     assert done.returncode == 0, done.stdout + done.stderr

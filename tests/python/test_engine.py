@@ -5,6 +5,8 @@ import threading
 import pytest
 import torch
 
+from tests.python.twin import ASYNCHRONOUS
+
 
 def threads_of_backward() -> set[int]:
     seen = set()
@@ -24,10 +26,12 @@ def threads_of_backward() -> set[int]:
     return seen
 
 
+@pytest.mark.skipif(ASYNCHRONOUS, reason="PyTorch's engine has a thread for each GPU")
 def test_backward_runs_in_the_calling_thread():
     assert threads_of_backward() == {threading.get_ident()}
 
 
+@pytest.mark.skipif(ASYNCHRONOUS, reason="PyTorch's engine has a thread for each GPU")
 def test_backward_in_a_thread_of_the_user():
     result = []
     thread = threading.Thread(target=lambda: result.append((threads_of_backward(), threading.get_ident())))

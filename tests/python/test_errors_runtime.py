@@ -63,7 +63,7 @@ def test_cuda_without_a_gpu_says_what_was_looked_for():
 @pytest.mark.parametrize("isa", ["baseline", "avx2", "avx512"])
 def test_an_instruction_set_by_name(isa):
     code = "import torch, minitorch_backend; print(torch.minitorch.get_device_properties().isa)"
-    done = fresh(code, TORCH_DEVICE_BACKEND_AUTOLOAD="0", MINITORCH_ISA=isa)
+    done = fresh(code, TORCH_DEVICE_BACKEND_AUTOLOAD="0", MINITORCH_ISA=isa, MINITORCH_BACKEND="cpu")
     if done.returncode == 0:
         assert done.stdout.strip() == isa
     else:

@@ -7,6 +7,7 @@ import torch
 import torch.nn.functional as F
 
 from tests.python.layouts import LAYOUTS, arrange
+from tests.python.twin import assert_same_error, error_of
 
 DEVICE = "minitorch"
 aten = torch.ops.aten
@@ -61,15 +62,8 @@ def both(fn, x, dtype, grad=True):
         same(ag, eg, dtype)
 
 
-def error_of(fn):
-    with pytest.raises(Exception) as info:
-        fn()
-    return info.type, str(info.value)
-
-
 def same_error(fn, *tensors):
-    expected = error_of(lambda: fn(*tensors))
-    assert error_of(lambda: fn(*(t.to(DEVICE) for t in tensors))) == expected
+    assert_same_error(error_of(fn, *(t.to(DEVICE) for t in tensors)), error_of(fn, *tensors))
 
 
 MAX_CASES = [  # dims, spatial sizes, kernel, stride, padding, dilation, ceil_mode
@@ -345,6 +339,7 @@ def test_bad_index_in_backward_is_an_error():
     y, i = F.max_pool2d(x, 2, return_indices=True)
     with pytest.raises(IndexError, match="out of bounds"):
         aten.max_pool2d_with_indices_backward(y, x, [2], [2], [0], [1], False, i + 100)
+        torch.minitorch.synchronize()
 
 
 def test_devices_may_not_mix():

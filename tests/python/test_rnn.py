@@ -5,6 +5,8 @@ import torch
 from torch import nn
 from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
+from tests.python.twin import NATIVE
+
 DEVICE = "minitorch"
 OPTIONS = [
     {},
@@ -12,7 +14,10 @@ OPTIONS = [
     {"bidirectional": True},
     {"num_layers": 2, "bidirectional": True, "batch_first": True},
     {"bias": False},
-    {"num_layers": 2, "dropout": 0.5},
+    pytest.param(
+        {"num_layers": 2, "dropout": 0.5},
+        marks=pytest.mark.skipif(NATIVE != "cpu", reason="the reference runs on the CPU, which draws other masks"),
+    ),
 ]
 
 

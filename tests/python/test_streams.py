@@ -81,6 +81,7 @@ def test_events_measure_milliseconds():
     assert end.elapsed_time(start) < 0
     generic = torch.Event("minitorch", enable_timing=True)
     generic.record()
+    generic.synchronize()
     assert generic.elapsed_time(generic) == 0
 
 

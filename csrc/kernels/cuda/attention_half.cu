@@ -33,6 +33,7 @@ void start(Kernel kernel, int64_t blocks, int64_t heads, int threads, int bytes,
 
 bool attention_half_forward(const AttentionArgs& a, const AttentionOperand& out, float* lse) {
   if (!fits(a)) return false;
+  if (attention_hopper_forward(a, out, lse)) return true;
   by_shape(a, [&](auto tag, auto columns) {
     using S = typename decltype(tag)::type;
     constexpr int D = decltype(columns)::value, kWarps = 4, kTiles = 2;

@@ -104,6 +104,33 @@ __device__ __forceinline__ void put_rows(const AttentionOperand& o, int64_t batc
   }
 }
 
+// How many of the keys from `first` on a query meets.
+__device__ __forceinline__ int keys_met(const AttentionArgs& a, int64_t query, int64_t first) {
+  const int64_t end = a.causal ? min(a.keys, query + 1) : a.keys;
+  return static_cast<int>(min(end - first, int64_t{kStep}));
+}
+
+// Scores in units of log2, with the mask. `query` and `first`: of this lane's first row, and of the tile's first key.
+template <class S, int Tiles, int N>
+__device__ __forceinline__ void scale_scores(const AttentionArgs& a, int64_t batch, int64_t head, int64_t query,
+                                             int64_t first, float (&score)[Tiles][N][4]) {
+  const S* const mask = reinterpret_cast<const S*>(a.mask.data);
+  const int64_t key = first + threadIdx.x % 4 * 2;
+  const int64_t at = batch * a.mask.batch + head * a.mask.head + query * a.mask.row + key * a.mask.column;
+#pragma unroll
+  for (int x = 0; x < Tiles; x++)
+#pragma unroll
+    for (int y = 0; y < N; y++)
+#pragma unroll
+      for (int e = 0; e < 4; e++) {
+        const int row = x * 16 + e / 2 * 8, column = y * 8 + e % 2;
+        float& s = score[x][y][e];
+        s *= a.scale * kLog2E;
+        if (mask != nullptr && query + row < a.queries && key + column < a.keys)
+          s += kLog2E * convert<float>(mask[at + row * a.mask.row + column * a.mask.column]);
+      }
+}
+
 // ---- Forward -------------------------------------------------------------------------------------------------------
 
 // Tiles: 16 rows of queries that a warp has, each. D: columns of a head, rounded up.
@@ -152,7 +179,9 @@ __global__ void __launch_bounds__(Warps * 32)
     high[x][0] = high[x][1] = -INFINITY;
     sum[x][0] = sum[x][1] = 0;
   }
-  const float scale = a.scale * kLog2E;
+  // The largest score is found before scaling, where the order allows it.
+  const bool scaled = a.mask.data != nullptr || !(a.scale > 0.0f);
+  const float scale = scaled ? 1.0f : a.scale * kLog2E;
   const int row0 = warp * Tiles * 16;
 #pragma unroll 1
   for (int step = 0; step < steps; step++) {
@@ -180,33 +209,28 @@ __global__ void __launch_bounds__(Warps * 32)
       }
     }
     const int64_t first = int64_t{step} * kStep;
+    if (scaled) scale_scores<S>(a, batch, head, q0 + row0 + lane / 4, first, score);
     const bool edge = first + kStep > a.keys || (a.causal && first + kStep > q0 + row0 + 1);
 #pragma unroll
     for (int x = 0; x < Tiles; x++) {
 #pragma unroll
       for (int h = 0; h < 2; h++) {
-        const int64_t query = q0 + row0 + x * 16 + h * 8 + lane / 4;
-        float highest = high[x][h];
+        if (edge) {
+          const int limit = keys_met(a, q0 + row0 + x * 16 + h * 8 + lane / 4, first) - lane % 4 * 2;
 #pragma unroll
-        for (int y = 0; y < kKeyTiles; y++) {
-#pragma unroll
-          for (int e = 0; e < 2; e++) {
-            float& s = score[x][y][h * 2 + e];
-            s *= scale;
-            const int64_t key = first + y * 8 + lane % 4 * 2 + e;
-            if (a.mask.data != nullptr && query < a.queries && key < a.keys)
-              s += kLog2E *
-                   convert<float>(reinterpret_cast<const S*>(a.mask.data)[batch * a.mask.batch + head * a.mask.head +
-                                                                          query * a.mask.row + key * a.mask.column]);
-            if (edge && (key >= a.keys || (a.causal && key > query))) s = -INFINITY;
-            highest = fmaxf(highest, s);
+          for (int y = 0; y < kKeyTiles; y++) {
+            if (y * 8 >= limit) score[x][y][h * 2] = -INFINITY;
+            if (y * 8 + 1 >= limit) score[x][y][h * 2 + 1] = -INFINITY;
           }
         }
+        float highest = high[x][h];
+#pragma unroll
+        for (int y = 0; y < kKeyTiles; y++) highest = fmaxf(highest, fmaxf(score[x][y][h * 2], score[x][y][h * 2 + 1]));
         highest = fmaxf(highest, __shfl_xor_sync(0xffffffffu, highest, 1));
         highest = fmaxf(highest, __shfl_xor_sync(0xffffffffu, highest, 2));
         // A row that has met nothing yet: its exponentials are zeros, not exp(-inf + inf).
-        const float reference = highest == -INFINITY ? 0.0f : highest;
-        const float shrink = power_of_two(high[x][h] - reference);
+        const float reference = highest == -INFINITY ? 0.0f : highest * scale;
+        const float shrink = power_of_two(high[x][h] * scale - reference);
         high[x][h] = highest;
         float total = 0;
 #pragma unroll
@@ -214,7 +238,7 @@ __global__ void __launch_bounds__(Warps * 32)
 #pragma unroll
           for (int e = 0; e < 2; e++) {
             float& s = score[x][y][h * 2 + e];
-            s = power_of_two(s - reference);
+            s = power_of_two(s * scale - reference);
             total += s;
           }
         }
@@ -256,7 +280,7 @@ __global__ void __launch_bounds__(Warps * 32)
       factor[h] = total == 0.0f ? 0.0f : 1.0f / total;
       if (lane % 4 == 0 && query + h * 8 < a.queries)
         lse[(batch * a.heads + head) * a.queries + query + h * 8] =
-            total == 0.0f ? -INFINITY : high[x][h] * kLn2 + ::logf(total);
+            total == 0.0f ? -INFINITY : high[x][h] * scale * kLn2 + ::logf(total);
     }
     put_rows<S>(out, batch, head, query, a.queries, a.value_dim, result[x], factor);
   }
@@ -274,21 +298,9 @@ struct BackwardShape {
   static constexpr int kBytes = 2 * Mine::kBytes + 4 * Theirs::kBytes + kStatistics;
 };
 
-__device__ __forceinline__ float mask_of(const AttentionArgs& a, int64_t batch, int64_t head, int64_t query,
-                                         int64_t key) {
-  const int64_t at = batch * a.mask.batch + head * a.mask.head + query * a.mask.row + key * a.mask.column;
-  return a.dtype == DType::BF16 ? float(reinterpret_cast<const BFloat16*>(a.mask.data)[at])
-                                : float(reinterpret_cast<const Half*>(a.mask.data)[at]);
-}
-
-// The softmax weight of a pair from its unscaled score; zero where they do not meet. `lse` in units of log2.
-__device__ __forceinline__ float pair_weight(const AttentionArgs& a, int64_t batch, int64_t head, int64_t query,
-                                             int64_t key, float score, float lse) {
-  if (query >= a.queries || key >= a.keys || (a.causal && key > query) || lse == -INFINITY) return 0.0f;
-  float s = score * (a.scale * kLog2E);
-  if (a.mask.data != nullptr) s += kLog2E * mask_of(a, batch, head, query, key);
-  return power_of_two(s - lse);
-}
+// What the log-sum-exp of a query is as an exponent of two to take off: infinity for one that met nothing, so that its
+// weights are zeros.
+__device__ __forceinline__ float exponent_of(float lse) { return lse == -INFINITY ? INFINITY : lse * kLog2E; }
 
 // grad_q = scale * sum over keys of grad_score * k.
 template <class S, int D>
@@ -329,9 +341,10 @@ __global__ void __launch_bounds__(kBackwardWarps * 32)
 #pragma unroll
   for (int h = 0; h < 2; h++) {
     const bool live = query + h * 8 < a.queries;
-    lse[h] = live ? g.lse[statistics + query + h * 8] * kLog2E : -INFINITY;
+    lse[h] = live ? exponent_of(g.lse[statistics + query + h * 8]) : INFINITY;
     d[h] = live ? delta[statistics + query + h * 8] : 0.0f;
   }
+  const float scale = a.mask.data != nullptr ? 1.0f : a.scale * kLog2E;
   float result[D / 8][4];
   clear(result);
 #pragma unroll 1
@@ -342,18 +355,19 @@ __global__ void __launch_bounds__(kBackwardWarps * 32)
     const int64_t first = int64_t{step} * kStep;
     if (a.causal && first > q0 + row0 + 15) continue;  // all of this warp's queries come before these keys
     const uint32_t kp = ks + step % 2 * 2 * Theirs::kBytes, vp = kp + Theirs::kBytes;
-    float score[kTiles][4], grad[kTiles][4];
-    clear(score);
+    float score[1][kTiles][4], grad[kTiles][4];
+    clear(score[0]);
     clear(grad);
-    multiply_panels<S, Mine, Theirs, D>(score, qs, row0, kp);
+    multiply_panels<S, Mine, Theirs, D>(score[0], qs, row0, kp);
     multiply_panels<S, Mine, Theirs, D>(grad, dys, row0, vp);
+    if (a.mask.data != nullptr) scale_scores<S>(a, batch, head, query, first, score);
+    const int limit[2] = {keys_met(a, query, first) - lane % 4 * 2, keys_met(a, query + 8, first) - lane % 4 * 2};
 #pragma unroll
     for (int y = 0; y < kTiles; y++)
 #pragma unroll
       for (int e = 0; e < 4; e++) {
-        const int64_t key = first + y * 8 + lane % 4 * 2 + e % 2;
-        const float w = pair_weight(a, batch, head, query + e / 2 * 8, key, score[y][e], lse[e / 2]);
-        grad[y][e] = w * (grad[y][e] - d[e / 2]);
+        const float w = power_of_two(score[0][y][e] * scale - lse[e / 2]);
+        grad[y][e] = y * 8 + e % 2 < limit[e / 2] ? w * (grad[y][e] - d[e / 2]) : 0.0f;
       }
     multiply_left<S, Theirs>(result, grad, kp);
   }
@@ -393,7 +407,7 @@ __global__ void __launch_bounds__(kBackwardWarps * 32)
         const bool live = first + at < a.queries;
         const int64_t row = (batch * a.heads + head) * a.queries + first + at;
         float* const to_numbers = numbers + step % 2 * 2 * kStep;
-        to_numbers[at] = live ? g.lse[row] * kLog2E : -INFINITY;
+        to_numbers[at] = live ? exponent_of(g.lse[row]) : INFINITY;
         to_numbers[kStep + at] = live ? delta[row] : 0.0f;
       }
     }
@@ -406,6 +420,7 @@ __global__ void __launch_bounds__(kBackwardWarps * 32)
   fill(0);
   const int row0 = warp * 16;
   const int64_t key = k0 + row0 + lane / 4;
+  const float scale = a.scale * kLog2E;
   float dk[D / 8][4], dv[D / 8][4];
   clear(dk);
   clear(dv);
@@ -421,12 +436,20 @@ __global__ void __launch_bounds__(kBackwardWarps * 32)
     float weight[kTiles][4], grad[kTiles][4];
     clear(weight);
     multiply_panels<S, Mine, Theirs, D>(weight, ks, row0, qp);
+    const bool edge = a.causal && first < k0 + row0 + 15;
 #pragma unroll
     for (int y = 0; y < kTiles; y++)
 #pragma unroll
       for (int e = 0; e < 4; e++) {
         const int at = y * 8 + lane % 4 * 2 + e % 2;
-        weight[y][e] = pair_weight(a, batch, head, first + at, key + e / 2 * 8, weight[y][e], lse[at]);
+        const int64_t mine = key + e / 2 * 8;
+        float s = weight[y][e] * scale;
+        if (a.mask.data != nullptr && first + at < a.queries && mine < a.keys)
+          s += kLog2E * convert<float>(
+                            reinterpret_cast<const S*>(a.mask.data)[batch * a.mask.batch + head * a.mask.head +
+                                                                    (first + at) * a.mask.row + mine * a.mask.column]);
+        const float w = power_of_two(s - lse[at]);
+        weight[y][e] = edge && first + at < mine ? 0.0f : w;
       }
     multiply_left<S, Theirs>(dv, weight, dyp);
     clear(grad);

@@ -4,7 +4,7 @@
 
 #include <limits>
 
-#include "kernels/cuda/launch.cuh"
+#include "kernels/cuda/rows.cuh"
 
 namespace minitorch {
 inline namespace MINITORCH_ARCH {
@@ -44,8 +44,24 @@ struct CrossEntropy {
   }
 };
 
+// This thread's part of the sum of exponentials of a row. S: the storage type, float or 16-bit, of logits.
+template <class S>
+__device__ __forceinline__ Exponentials<float> exponentials_of(const S* row, int64_t classes) {
+  Exponentials<float> mine{-INFINITY, 0.0f, 0};
+  rows::stream(row, classes, [&](const auto& pack, int count, int64_t) {
+    float high = mine.high;
+    for (int v = 0; v < count; v++) high = fmaxf(high, convert<float>(pack.value[v]));
+    if (high > mine.high) mine = {high, mine.sum * ::expf(mine.high - high), 0};
+    for (int v = 0; v < count; v++) {
+      const float x = convert<float>(pack.value[v]);
+      if (high > -INFINITY || x != x) mine.sum += ::expf(x - high);
+    }
+  });
+  return mine;
+}
+
 // A block a row: its log-sum-exp, loss and weight.
-template <class T>
+template <class T, class S>
 __global__ void __launch_bounds__(1024)
     cross_entropy_rows(const __grid_constant__ CrossEntropy<T> p, T* losses, T* counted) {
   __shared__ Exponentials<T> shared[32];
@@ -58,13 +74,17 @@ __global__ void __launch_bounds__(1024)
   };
   for (int64_t row = blockIdx.x; row < a.rows; row += gridDim.x) {
     Exponentials<T> mine{lowest, T(0), 0};
-    for (int64_t c = threadIdx.x; c < a.classes; c += blockDim.x) {
-      const T x = p.logit(row, c);
-      if (x > mine.high) {
-        mine.sum = mine.sum * ::exp(mine.high - x) + T(1);
-        mine.high = x;
-      } else if (x > lowest || x != x) {
-        mine.sum += ::exp(x - mine.high);
+    if constexpr (std::is_same_v<T, float>) {
+      mine = exponentials_of(reinterpret_cast<const S*>(a.logits) + row * a.logits_stride, a.classes);
+    } else {
+      for (int64_t c = threadIdx.x; c < a.classes; c += blockDim.x) {
+        const T x = p.logit(row, c);
+        if (x > mine.high) {
+          mine.sum = mine.sum * ::exp(mine.high - x) + T(1);
+          mine.high = x;
+        } else if (x > lowest || x != x) {
+          mine.sum += ::exp(x - mine.high);
+        }
       }
     }
     const Exponentials<T> all = block_reduce(mine, shared, Exponentials<T>{lowest, T(0), 0}, merge);
@@ -110,7 +130,7 @@ __global__ void __launch_bounds__(1024)
     store_as<T>(loss, p.a.dtype, static_cast<T>(p.reduction == LossReduction::mean ? sums.a / sums.b : sums.a));
 }
 
-template <class T>
+template <class T, class S>
 __global__ void __launch_bounds__(1024)
     cross_entropy_gradient(const __grid_constant__ CrossEntropy<T> p, const char* grad_loss, int64_t grad_stride,
                            char* grad_logits) {
@@ -131,22 +151,31 @@ __global__ void __launch_bounds__(1024)
     const T hard = t < 0 ? T(0) : g * static_cast<T>(1 - a.smoothing) * p.weight(t);
     const T soft = g * static_cast<T>(a.smoothing / static_cast<double>(a.classes));
     const T scale = hard + soft * static_cast<T>(all_weights);
-    for (int64_t c = threadIdx.x; c < a.classes; c += blockDim.x) {
-      T y = 0;
-      if (t >= 0) {
-        y = scale * ::exp(p.logit(row, c) - lse);
-        if (a.smoothing != 0) y -= soft * p.weight(c);
-        if (c == t) y -= hard;
+    const auto gradient = [&](T x, int64_t c) {
+      if (t < 0) return T(0);
+      T y = scale * ::exp(x - lse);
+      if (a.smoothing != 0) y -= soft * p.weight(c);
+      return c == t ? y - hard : y;
+    };
+    const S* const from = reinterpret_cast<const S*>(a.logits) + row * a.logits_stride;
+    S* const to = reinterpret_cast<S*>(grad_logits) + row * a.classes;
+    const bool together = (reinterpret_cast<uintptr_t>(from) ^ reinterpret_cast<uintptr_t>(to)) % 16 == 0;
+    rows::stream(from, a.classes, [&](auto& pack, int count, int64_t first) {
+      for (int v = 0; v < count; v++) pack.value[v] = convert<S>(gradient(convert<T>(pack.value[v]), first + v));
+      if (together && count > 1) {
+        *reinterpret_cast<std::remove_reference_t<decltype(pack)>*>(to + first) = pack;
+      } else {
+        for (int v = 0; v < count; v++) to[first + v] = pack.value[v];
       }
-      store_as<T>(grad_logits + (row * a.classes + c) * p.size, a.dtype, y);
-    }
+    });
   }
 }
 
+// Calls f(Tag<type of arithmetic>, Tag<type of logits>).
 template <class F>
 void with_type(DType dtype, const F& f) {
-  if (!is_floating(dtype)) missing_kernel("cross_entropy", name_of(dtype));
-  return dtype == DType::F64 ? f(Tag<double>{}) : f(Tag<float>{});
+  if (!dispatch(dtype, FloatingTypes{}, [&](auto tag) { f(Tag<compute_t<typename decltype(tag)::type>>{}, tag); }))
+    missing_kernel("cross_entropy", name_of(dtype));
 }
 
 template <class T>
@@ -155,18 +184,19 @@ CrossEntropy<T> problem(const CrossEntropyArgs& a, LossReduction reduction) {
 }
 
 unsigned row_threads(int64_t classes) {
-  return static_cast<unsigned>(std::clamp<int64_t>(ceil_div(classes, 4 * 32) * 32, 32, 1024));
+  return static_cast<unsigned>(std::clamp<int64_t>(ceil_div(classes, 16 * 32) * 32, 32, 1024));
 }
 unsigned row_blocks(int64_t rows) { return static_cast<unsigned>(std::clamp<int64_t>(rows, 1, int64_t{1} << 20)); }
 
 void cross_entropy(const CrossEntropyArgs& a, LossReduction reduction, char* loss) {
-  with_type(a.dtype, [&](auto tag) {
+  with_type(a.dtype, [&](auto tag, auto storage) {
     using T = typename decltype(tag)::type;
+    using S = typename decltype(storage)::type;
     const cudaStream_t stream = cuda::current_stream();
     const Scratch memory(2 * a.rows * static_cast<int64_t>(sizeof(T)));
     T *losses = memory.get<T>(), *counted = losses + a.rows;
     const auto p = problem<T>(a, reduction);
-    cross_entropy_rows<T><<<row_blocks(a.rows), row_threads(a.classes), 0, stream>>>(p, losses, counted);
+    cross_entropy_rows<T, S><<<row_blocks(a.rows), row_threads(a.classes), 0, stream>>>(p, losses, counted);
     cross_entropy_total<T><<<1, 1024, 0, stream>>>(p, losses, counted, loss);
   });
   cuda::check_launch("launching a cross-entropy");
@@ -175,9 +205,10 @@ void cross_entropy(const CrossEntropyArgs& a, LossReduction reduction, char* los
 void cross_entropy_backward(const CrossEntropyArgs& a, LossReduction reduction, const char* grad_loss,
                             int64_t grad_stride, char* grad_logits) {
   if (a.rows * a.classes == 0) return;
-  with_type(a.dtype, [&](auto tag) {
+  with_type(a.dtype, [&](auto tag, auto storage) {
     using T = typename decltype(tag)::type;
-    cross_entropy_gradient<T><<<row_blocks(a.rows), row_threads(a.classes), 0, cuda::current_stream()>>>(
+    using S = typename decltype(storage)::type;
+    cross_entropy_gradient<T, S><<<row_blocks(a.rows), row_threads(a.classes), 0, cuda::current_stream()>>>(
         problem<T>(a, reduction), grad_loss, grad_stride, grad_logits);
   });
   cuda::check_launch("launching the gradient of a cross-entropy");

@@ -135,8 +135,8 @@ __global__ void __launch_bounds__(kThreads)
 void sample_weights_backward(const SampleWeightsBackwardArgs& a) {
   if (a.count == 0) return;
   if (!dispatch(a.dtype, FloatingTypes{}, [&](auto tag) {
-        dot_products<typename decltype(tag)::type>
-            <<<grid_for(a.count * 32), kThreads, 0, cuda::current_stream()>>>(a, {cuda::fault_record(), "embedding_bag"});
+        dot_products<typename decltype(tag)::type><<<grid_for(a.count * 32), kThreads, 0, cuda::current_stream()>>>(
+            a, {cuda::fault_record(), "embedding_bag"});
       }))
     missing_kernel("sample_weights_backward", name_of(a.dtype));
   cuda::check_launch("launching the gradient of per_sample_weights");
@@ -197,13 +197,13 @@ __global__ void __launch_bounds__(kThreads) renorm_rows(const __grid_constant__ 
 
 void renorm(const EmbeddingRenormArgs& e) {
   const TensorView& w = e.weight;
-  const RenormArgs a{w.data,  w.sizes[0], w.sizes[1], {w.strides[0], w.strides[1]}, e.indices, e.count, e.max_norm, e.p};
+  const RenormArgs a{w.data, w.sizes[0], w.sizes[1], {w.strides[0], w.strides[1]}, e.indices, e.count, e.max_norm, e.p};
   if (a.count == 0 || a.rows * a.dim == 0) return;
   const cudaStream_t stream = cuda::current_stream();
   const Scratch named(a.rows);
   cuda::check(cudaMemsetAsync(named.get(), 0, a.rows, stream), "clearing flags");
   mark_rows<<<grid_for(a.count), kThreads, 0, stream>>>(a, named.get<bool>(),
-                                                         {cuda::fault_record(), "embedding_renorm_"});
+                                                        {cuda::fault_record(), "embedding_renorm_"});
   if (!dispatch(w.dtype, FloatingTypes{}, [&](auto tag) {
         const auto blocks = static_cast<unsigned>(std::min<int64_t>(a.rows, int64_t{1} << 20));
         renorm_rows<typename decltype(tag)::type><<<blocks, kThreads, 0, stream>>>(a, named.get<bool>());

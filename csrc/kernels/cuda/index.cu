@@ -3,13 +3,14 @@
 #include "kernels/index.h"
 
 #include "kernels/cuda/atomic.cuh"
+#include "kernels/cuda/radix.cuh"
 
 namespace minitorch {
 inline namespace MINITORCH_ARCH {
 namespace {
 
-constexpr int kCudaIndices = 16;
-
+// N: the most index tensors. Few of them keep a launch's arguments short.
+template <int N>
 struct Args {
   int64_t numel;
   Space space;
@@ -17,17 +18,18 @@ struct Args {
   bool allow_negative;
   char *values, *self;
   int64_t values_strides[kCudaDims], self_strides[kCudaDims];
-  const char* index[kCudaIndices];
-  int64_t indexed_size[kCudaIndices], indexed_stride[kCudaIndices];
-  int64_t index_strides[kCudaIndices][kCudaDims];
+  const char* index[N];
+  int64_t indexed_size[N], indexed_stride[N];
+  int64_t index_strides[N][kCudaDims];
   cuda::Fault* fault;
   const char* what;
 };
 
-Args args_of(const IndexArgs& a, const char* what) {
-  if (a.num_indices > kCudaIndices)
-    throw std::runtime_error("minitorch: indexing with more than 16 tensors is not implemented on the cuda backend");
-  Args r{};
+constexpr int kFew = 4;
+
+template <int N>
+Args<N> args_of(const IndexArgs& a, const char* what) {
+  Args<N> r{};
   r.numel = a.numel;
   r.space = Space(a.ndim, a.sizes, a.numel);
   r.num_indices = a.num_indices;
@@ -50,7 +52,8 @@ Args args_of(const IndexArgs& a, const char* what) {
 }
 
 // The addresses of point i. False for a bad index.
-__device__ __forceinline__ bool locate(const Args& a, int64_t i, char*& value, char*& target) {
+template <int N>
+__device__ __forceinline__ bool locate(const Args<N>& a, int64_t i, char*& value, char*& target) {
   value = a.values;
   target = a.self;
   a.space.each(i, [&](int d, int64_t at) {
@@ -74,8 +77,8 @@ __device__ __forceinline__ bool locate(const Args& a, int64_t i, char*& value, c
   return good;
 }
 
-template <class T>
-__global__ void __launch_bounds__(kThreads) read_kernel(const __grid_constant__ Args a) {
+template <class T, int N>
+__global__ void __launch_bounds__(kThreads) read_kernel(const __grid_constant__ Args<N> a) {
   MT_GRID_LOOP(i, a.numel) {
     char *value, *source;
     const bool good = locate(a, i, value, source);
@@ -83,17 +86,38 @@ __global__ void __launch_bounds__(kThreads) read_kernel(const __grid_constant__ 
   }
 }
 
-template <class T>
-__global__ void __launch_bounds__(kThreads) assign_kernel(const __grid_constant__ Args a) {
+template <class T, int N>
+__global__ void __launch_bounds__(kThreads) assign_kernel(const __grid_constant__ Args<N> a) {
   MT_GRID_LOOP(i, a.numel) {
     char *value, *target;
     if (locate(a, i, value, target)) *reinterpret_cast<T*>(target) = *reinterpret_cast<const T*>(value);
   }
 }
 
+// old op x. Minimum and maximum of complex numbers do not exist.
 template <class T>
-__global__ void __launch_bounds__(kThreads) update_kernel(const __grid_constant__ Args a, IndexWrite op) {
+__device__ __forceinline__ T combined(IndexWrite op, T old, T x) {
   using C = compute_t<T>;
+  if (op == IndexWrite::assign) return x;
+  const C a = convert<C>(old), b = convert<C>(x);
+  if constexpr (std::is_same_v<T, bool>) {
+    if (op == IndexWrite::add) return old || x;
+    if (op == IndexWrite::multiply) return old && x;
+  } else {
+    if (op == IndexWrite::add) return convert<T>(static_cast<C>(a + b));
+    if (op == IndexWrite::multiply) return convert<T>(static_cast<C>(a * b));
+  }
+  if constexpr (is_complex_v<T>) {
+    return old;
+  } else {
+    if (a != a) return old;
+    if (b != b) return x;
+    return (op == IndexWrite::minimum ? b < a : b > a) ? x : old;
+  }
+}
+
+template <class T>
+__global__ void __launch_bounds__(kThreads) update_kernel(const __grid_constant__ Args<kMaxIndices> a, IndexWrite op) {
   MT_GRID_LOOP(i, a.numel) {
     char *value, *target;
     if (!locate(a, i, value, target)) continue;
@@ -101,49 +125,94 @@ __global__ void __launch_bounds__(kThreads) update_kernel(const __grid_constant_
     T* const p = reinterpret_cast<T*>(target);
     if (op == IndexWrite::add) {
       atomic_add(p, x);
-      continue;
+    } else if constexpr (sizeof(T) <= 8) {
+      atomic_update(p, [&](T old) { return combined(op, old, x); });
     }
-    if constexpr (sizeof(T) <= 8) {
-      atomic_update(p, [&](T old) {
-        const C b = convert<C>(x), c = convert<C>(old);
-        if (op == IndexWrite::multiply) {
-          if constexpr (std::is_same_v<T, bool>) {
-            return static_cast<bool>(old && x);
-          } else {
-            return convert<T>(static_cast<C>(c * b));
-          }
-        }
-        if constexpr (is_complex_v<T>) {
-          return old;
-        } else {
-          if (c != c) return old;
-          if (b != b) return x;
-          return (op == IndexWrite::minimum ? b < c : b > c) ? x : old;
-        }
-      });
+  }
+}
+
+// ---- Writes in order: points are sorted by the address that they write to, and one thread does all writes to an
+// address.
+
+constexpr int kAddressBytes = 6;
+constexpr uint64_t kNowhere = (uint64_t{1} << kAddressBytes * 8) - 1;
+
+__global__ void __launch_bounds__(kThreads)
+    find_addresses(const __grid_constant__ Args<kMaxIndices> a, uint64_t* addresses, int64_t* points) {
+  MT_GRID_LOOP(i, a.numel) {
+    char *value, *target;
+    addresses[i] = locate(a, i, value, target) ? reinterpret_cast<uint64_t>(target) & kNowhere : kNowhere;
+    points[i] = i;
+  }
+}
+
+template <class T>
+__global__ void __launch_bounds__(kThreads) write_runs(const __grid_constant__ Args<kMaxIndices> a, IndexWrite op,
+                                                       const uint64_t* addresses, const int64_t* points) {
+  MT_GRID_LOOP(i, a.numel) {
+    const uint64_t address = addresses[i];
+    if (address == kNowhere || (i > 0 && addresses[i - 1] == address)) continue;
+    T* const target = reinterpret_cast<T*>(address);
+    T result = *target;
+    for (int64_t k = i; k < a.numel && addresses[k] == address; k++) {
+      const char* value = a.values;
+      a.space.each(points[k], [&](int d, int64_t at) { value += at * a.values_strides[d]; });
+      result = combined(op, result, *reinterpret_cast<const T*>(value));
     }
+    *target = result;
+  }
+}
+
+void write_in_order(const IndexArgs& a, IndexWrite op) {
+  const auto args = args_of<kMaxIndices>(a, "index_put_");
+  const cudaStream_t stream = cuda::current_stream();
+  const Scratch memory(4 * a.numel * 8);
+  auto *addresses = memory.get<uint64_t>(), *other_addresses = addresses + a.numel;
+  auto *points = memory.get<int64_t>() + 2 * a.numel, *other_points = points + a.numel;
+  find_addresses<<<grid_for(a.numel), kThreads, 0, stream>>>(args, addresses, points);
+  radix::sort(addresses, points, other_addresses, other_points, a.numel, 0, kAddressBytes);
+  switch (a.dtype) {
+#define MT_CASE(D, T) \
+  case DType::D: write_runs<T><<<grid_for(a.numel), kThreads, 0, stream>>>(args, op, addresses, points); break;
+    MT_FOR_ALL_DTYPES(MT_CASE)
+#undef MT_CASE
+  }
+  cuda::check_launch("launching an index_put_");
+}
+
+// Calls f(Args<N>) for the smallest N that suffices.
+template <class F>
+void with_args(const IndexArgs& a, const char* what, const F& f) {
+  if (a.num_indices <= kFew) {
+    f(args_of<kFew>(a, what));
+  } else {
+    f(args_of<kMaxIndices>(a, what));
   }
 }
 
 void read(const IndexArgs& a) {
   if (a.numel == 0) return;
-  const Args args = args_of(a, "index");
-  by_size(size_of(a.dtype), [&](auto tag) {
-    read_kernel<typename decltype(tag)::type><<<grid_for(a.numel), kThreads, 0, cuda::current_stream()>>>(args);
+  with_args(a, "index", [&](const auto& args) {
+    by_size(size_of(a.dtype), [&](auto tag) {
+      read_kernel<typename decltype(tag)::type><<<grid_for(a.numel), kThreads, 0, cuda::current_stream()>>>(args);
+    });
   });
   cuda::check_launch("launching an index");
 }
 
 void write(const IndexArgs& a, IndexWrite op) {
   if (a.numel == 0) return;
-  const Args args = args_of(a, "index_put_");
+  const bool too_wide = a.dtype == DType::C128 && op == IndexWrite::multiply;  // for an atomic operation
+  if (a.ordered || too_wide) return write_in_order(a, op);
   const cudaStream_t stream = cuda::current_stream();
   if (op == IndexWrite::assign) {
-    by_size(size_of(a.dtype), [&](auto tag) {
-      assign_kernel<typename decltype(tag)::type><<<grid_for(a.numel), kThreads, 0, stream>>>(args);
+    with_args(a, "index_put_", [&](const auto& args) {
+      by_size(size_of(a.dtype), [&](auto tag) {
+        assign_kernel<typename decltype(tag)::type><<<grid_for(a.numel), kThreads, 0, stream>>>(args);
+      });
     });
   } else {
-    if (a.dtype == DType::C128 && op != IndexWrite::add) missing_kernel("index_write", name_of(a.dtype));
+    const auto args = args_of<kMaxIndices>(a, "index_put_");
     switch (a.dtype) {
 #define MT_CASE(D, T) \
   case DType::D: update_kernel<T><<<grid_for(a.numel), kThreads, 0, stream>>>(args, op); break;

@@ -1,5 +1,5 @@
-// Multi-class and multi-label margin losses on CUDA, a block a row. Sums over rows are made in double by one block, in a
-// fixed order. A bad target is recorded for the next synchronisation and its row counts for nothing.
+// Multi-class and multi-label margin losses on CUDA, a block a row. Sums over rows are made in double by one block, in
+// a fixed order. A bad target is recorded for the next synchronisation and its row counts for nothing.
 #include "kernels/cuda/launch.cuh"
 #include "kernels/loss.h"
 
@@ -46,14 +46,12 @@ __global__ void __launch_bounds__(kRowThreads)
         if (i != t && z > 0) sum += a.p == 1 ? z : z * z;
       }
     sum = block_reduce(sum, shared, 0.0, Sum());
-    if (threadIdx.x == 0)
-      losses[r] = t < 0 ? 0 : sum * (weight ? weight[t] : T(1)) / static_cast<double>(a.classes);
+    if (threadIdx.x == 0) losses[r] = t < 0 ? 0 : sum * (weight ? weight[t] : T(1)) / static_cast<double>(a.classes);
   }
 }
 
 template <class T>
-__global__ void __launch_bounds__(kRowThreads)
-    multi_gradient(const __grid_constant__ MarginArgs a, Report report) {
+__global__ void __launch_bounds__(kRowThreads) multi_gradient(const __grid_constant__ MarginArgs a, Report report) {
   __shared__ T shared[32];
   const T* weight = static_cast<const T*>(a.weight);
   const T margin = static_cast<T>(a.margin);
@@ -160,7 +158,8 @@ __global__ void __launch_bounds__(1024) reduce_rows(const __grid_constant__ Marg
   double sum = 0;
   for (int64_t r = threadIdx.x; r < a.n; r += blockDim.x) sum += losses[r];
   sum = block_reduce(sum, shared, 0.0, Sum());
-  if (threadIdx.x == 0) *output = static_cast<T>(a.reduction == LossReduction::mean ? sum / static_cast<double>(a.n) : sum);
+  if (threadIdx.x == 0)
+    *output = static_cast<T>(a.reduction == LossReduction::mean ? sum / static_cast<double>(a.n) : sum);
 }
 
 unsigned blocks(const MarginArgs& a) { return static_cast<unsigned>(std::clamp<int64_t>(a.n, 1, int64_t{1} << 20)); }
@@ -203,8 +202,7 @@ void multilabel_margin(const MarginArgs& a) {
 void multilabel_margin_backward(const MarginArgs& a) {
   by_float("multilabel_margin_backward", a.dtype, [&](auto tag) {
     const Report report{cuda::fault_record(), "multilabel_margin_loss target"};
-    multilabel_gradient<typename decltype(tag)::type>
-        <<<blocks(a), kRowThreads, 0, cuda::current_stream()>>>(a, report);
+    multilabel_gradient<typename decltype(tag)::type><<<blocks(a), kRowThreads, 0, cuda::current_stream()>>>(a, report);
   });
 }
 

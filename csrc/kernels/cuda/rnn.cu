@@ -78,8 +78,7 @@ __global__ void __launch_bounds__(kThreads)
 }
 
 template <class T>
-__global__ void __launch_bounds__(kThreads)
-    gru_forward(const __grid_constant__ CellArgs a, char* hy, char* workspace) {
+__global__ void __launch_bounds__(kThreads) gru_forward(const __grid_constant__ CellArgs a, char* hy, char* workspace) {
   using C = compute_t<T>;
   const int64_t hidden = a.hidden, width = 3 * hidden;
   MT_GRID_LOOP(at, a.rows * hidden) {
@@ -127,7 +126,7 @@ void by_type(DType dtype, int64_t numel, const F& launch) {
   cuda::check_launch("launching a recurrent cell");
 }
 #define MT_LAUNCH(kernel, a) \
-  kernel<typename decltype(tag)::type><<<grid_for((a).rows * (a).hidden), kThreads, 0, cuda::current_stream()>>>
+  kernel<typename decltype(tag)::type><<<grid_for((a).rows*(a).hidden), kThreads, 0, cuda::current_stream()>>>
 
 void lstm_cell(const CellArgs& a, char* hy, char* cy, char* workspace) {
   by_type(a.dtype, a.rows * a.hidden, [&](auto tag) { MT_LAUNCH(lstm_forward, a)(a, hy, cy, workspace); });

@@ -86,6 +86,30 @@ struct Row {
   }
 };
 
+// Calls f(pack, count, column of its first) for the elements of a row of any alignment, whole 16-byte packs but for the
+// ends, shared out over the threads of a block.
+template <class S, class F>
+__device__ __forceinline__ void stream(const S* row, int64_t n, const F& f) {
+  constexpr int V = pack_width<S>();
+  const auto offset = static_cast<int64_t>(reinterpret_cast<uintptr_t>(row) % 16 / sizeof(S));
+  const int64_t head = min((V - offset) % V, n), packs = (n - head) / V, tail = head + packs * V;
+  const int t = static_cast<int>(threadIdx.x);
+  Pack<S, V> pack;
+  if (t < head) {
+    pack.value[0] = row[t];
+    f(pack, 1, int64_t{t});
+  }
+#pragma unroll 2
+  for (int64_t i = t; i < packs; i += blockDim.x) {
+    pack = *reinterpret_cast<const Pack<S, V>*>(row + head + i * V);
+    f(pack, V, head + i * V);
+  }
+  if (tail + t < n) {
+    pack.value[0] = row[tail + t];
+    f(pack, 1, tail + t);
+  }
+}
+
 }  // namespace rows
 }  // namespace MINITORCH_ARCH
 }  // namespace minitorch

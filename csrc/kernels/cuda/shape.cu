@@ -1,7 +1,7 @@
 // Rearranging elements on CUDA.
 #include "kernels/shape.h"
 
-#include "kernels/cuda/atomic.cuh"
+#include "kernels/cuda/launch.cuh"
 
 namespace minitorch {
 inline namespace MINITORCH_ARCH {
@@ -187,24 +187,59 @@ __global__ void __launch_bounds__(kThreads) pad_elements(const __grid_constant__
     reinterpret_cast<T*>(a.out)[out] = reinterpret_cast<const T*>(a.in)[in];
   }
 }
-template <class T>
-__global__ void __launch_bounds__(kThreads) pad_clear(const __grid_constant__ PadArgs a, int64_t numel) {
-  MT_GRID_LOOP(i, numel) {
-    int64_t rest = i, at = 0;
+// The output positions of a dimension that show input position x, in order.
+struct Shown {
+  int64_t count = 0;
+  int64_t at[3];  // with reflection; with replication at[0] is the first of `count` neighbours
+  __device__ __forceinline__ int64_t operator()(bool reflect, int64_t k) const { return reflect ? at[k] : at[0] + k; }
+};
+__device__ __forceinline__ Shown shown_at(const PadArgs& a, int d, int64_t x) {
+  const int64_t size = a.in_sizes[d], before = a.before[d - 2], end = a.out_sizes[d];
+  Shown s;
+  if (a.reflect) {
+    const int64_t mirrored[3] = {-x, x, 2 * (size - 1) - x};
 #pragma unroll
-    for (int d = 4; d >= 0; d--) {
-      at += rest % a.in_sizes[d] * a.in_strides[d];
-      rest /= a.in_sizes[d];
+    for (int k = 0; k < 3; k++) {
+      const int64_t at = mirrored[k] + before;
+      if ((k != 1 && mirrored[k] == x) || at < 0 || at >= end) continue;
+      s.at[s.count++] = at;
     }
-    reinterpret_cast<T*>(a.in)[at] = T{};
+  } else {
+    const int64_t first = x == 0 ? 0 : max(x + before, int64_t{0});
+    const int64_t last = x == size - 1 ? end - 1 : min(x + before, end - 1);
+    s.at[0] = first;
+    s.count = max(last - first + 1, int64_t{0});
   }
+  return s;
 }
+
+// Each input position gathers the output positions that show it, so sums have native CPU's order.
 template <class T>
 __global__ void __launch_bounds__(kThreads) pad_gather(const __grid_constant__ PadArgs a, int64_t numel) {
+  using C = compute_t<T>;
   MT_GRID_LOOP(i, numel) {
-    int64_t in, out;
-    pad_offsets(a, i, in, out);
-    atomic_add(reinterpret_cast<T*>(a.in) + in, reinterpret_cast<const T*>(a.out)[out]);
+    int64_t rest = i, in = 0, out = 0;
+    Shown shown[3];
+#pragma unroll
+    for (int d = 4; d >= 0; d--) {
+      const int64_t x = rest % a.in_sizes[d];
+      rest /= a.in_sizes[d];
+      in += x * a.in_strides[d];
+      if (d >= 2) {
+        shown[d - 2] = shown_at(a, d, x);
+      } else {
+        out += x * a.out_strides[d];
+      }
+    }
+    C sum = C(0);
+    for (int64_t z = 0; z < shown[0].count; z++)
+      for (int64_t y = 0; y < shown[1].count; y++)
+        for (int64_t x = 0; x < shown[2].count; x++)
+          sum =
+              sum + convert<C>(reinterpret_cast<const T*>(
+                        a.out)[out + shown[0](a.reflect, z) * a.out_strides[2] +
+                               shown[1](a.reflect, y) * a.out_strides[3] + shown[2](a.reflect, x) * a.out_strides[4]]);
+    reinterpret_cast<T*>(a.in)[in] = convert<T>(sum);
   }
 }
 
@@ -222,12 +257,11 @@ void pad(const PadArgs& a) {
 using GradientTypes = Types<float, double, Half, BFloat16, Complex<float>, Complex<double>>;
 
 void pad_backward(const PadArgs& a) {
-  const int64_t in = product(a.in_sizes), out = product(a.out_sizes);
+  const int64_t in = product(a.in_sizes);
   if (in == 0) return;
   if (!dispatch(a.dtype, GradientTypes{}, [&](auto tag) {
         using T = typename decltype(tag)::type;
-        pad_clear<T><<<grid_for(in), kThreads, 0, cuda::current_stream()>>>(a, in);
-        if (out > 0) pad_gather<T><<<grid_for(out), kThreads, 0, cuda::current_stream()>>>(a, out);
+        pad_gather<T><<<grid_for(in), kThreads, 0, cuda::current_stream()>>>(a, in);
       }))
     missing_kernel("pad_backward", name_of(a.dtype));
   cuda::check_launch("launching the gradient of a padding");

@@ -27,7 +27,7 @@ template <class T>
 struct MergeExponentials {
   __device__ __forceinline__ Exponentials<T> operator()(Exponentials<T> a, Exponentials<T> b) const {
     const T high = a.high != a.high || a.high > b.high ? a.high : b.high;
-    if (high == -std::numeric_limits<T>::infinity()) return {high, T(0)};
+    if (high == -std::numeric_limits<T>::infinity()) return {high, a.sum + b.sum};  // zeros, or NaN
     return {high, a.sum * ::exp(a.high - high) + b.sum * ::exp(b.high - high)};
   }
 };

@@ -1,5 +1,7 @@
 // NVIDIA GPUs as devices. libminitorch opens this library at run time and asks minitorch_cuda_backend() for the
 // backend; it answers null, with the reason, when there is no usable GPU.
+#include <unistd.h>
+
 #include <array>
 #include <atomic>
 #include <memory>
@@ -200,6 +202,7 @@ class CudaBackend final : public Backend {
     const std::lock_guard lock(s.mutex);
     return s.handles.at(static_cast<size_t>(stream.id / 2 - 1));
   }
+  pid_t process() const { return process_; }
   const DeviceProperties& cached_properties(int device) const { return properties_[device]; }
   int threads_per_multiprocessor(int device) const { return threads_[device]; }
 
@@ -230,6 +233,7 @@ class CudaBackend final : public Backend {
   }
 
   const int count_;
+  const pid_t process_ = getpid();
   std::vector<DeviceProperties> properties_;
   std::vector<int> threads_;
   std::vector<std::unique_ptr<Streams>> streams_;
@@ -247,6 +251,16 @@ int multiprocessors() { return instance->cached_properties(instance->current_dev
 
 int threads_per_multiprocessor() { return instance->threads_per_multiprocessor(instance->current_device()); }
 
+void fail(cudaError_t error, const char* what) {
+  cudaGetLastError();  // forget it: the next call must not see this error again
+  if (error == cudaErrorInitializationError && instance != nullptr && getpid() != instance->process())
+    throw std::runtime_error(
+        "Cannot use a GPU in a forked subprocess. To use minitorch with multiprocessing, you must use the 'spawn' "
+        "start "
+        "method");
+  throw std::runtime_error(std::string("minitorch: ") + what + " failed: " + cudaGetErrorString(error));
+}
+
 Fault* fault_record() {
   static Fault* const record = [] {
     void* memory = nullptr;
@@ -263,6 +277,9 @@ void raise_fault() {
   const Fault fault = *record;
   record->ready = 0;
   record->claimed = 0;
+  if (fault.size < 0)
+    throw std::runtime_error(std::string(fault.what) +
+                             " (found by the device; the call that caused it was made before this one)");
   index_fault(fault.what, fault.index, fault.size);
 }
 
@@ -276,6 +293,21 @@ void check_launch(const char* kernel) {
 }  // namespace cuda
 }  // namespace minitorch
 
+namespace minitorch {
+namespace {
+
+std::string about_driver() {
+  const auto version = [](int v) { return std::to_string(v / 1000) + "." + std::to_string(v % 1000 / 10); };
+  int driver = 0, runtime = 0;
+  cudaDriverGetVersion(&driver);
+  cudaRuntimeGetVersion(&runtime);
+  if (driver == 0) return "no NVIDIA driver is installed";
+  return "the NVIDIA driver is too old: it serves CUDA " + version(driver) + ", this build needs " + version(runtime);
+}
+
+}  // namespace
+}  // namespace minitorch
+
 // Null when there is no GPU to use; then *reason says why, in a sentence that outlives the call.
 extern "C" minitorch::Backend* minitorch_cuda_backend(const char** reason) {
   using namespace minitorch;
@@ -284,7 +316,9 @@ extern "C" minitorch::Backend* minitorch_cuda_backend(const char** reason) {
   int count = 0;
   const cudaError_t error = cudaGetDeviceCount(&count);
   if (error != cudaSuccess || count == 0) {
-    why = error == cudaSuccess ? "no NVIDIA GPU was found" : cudaGetErrorString(error);
+    why = error == cudaSuccess                   ? "no NVIDIA GPU was found"
+          : error == cudaErrorInsufficientDriver ? about_driver()
+                                                 : cudaGetErrorString(error);
     *reason = why.c_str();
     return nullptr;
   }

@@ -8,11 +8,10 @@
 
 namespace minitorch::cuda {
 
-// Throws std::runtime_error "minitorch: WHAT failed: REASON" unless the call succeeded.
+// Throws std::runtime_error "minitorch: WHAT failed: REASON".
+[[noreturn]] void fail(cudaError_t error, const char* what);
 inline void check(cudaError_t error, const char* what) {
-  if (error == cudaSuccess) return;
-  cudaGetLastError();  // forget it: the next call must not see this error again
-  throw std::runtime_error(std::string("minitorch: ") + what + " failed: " + cudaGetErrorString(error));
+  if (error != cudaSuccess) fail(error, what);
 }
 
 // After a launch: a bad configuration shows itself here, and with MINITORCH_LAUNCH_BLOCKING=1 a fault in the kernel
@@ -26,12 +25,12 @@ cudaStream_t current_stream();
 int multiprocessors();
 int threads_per_multiprocessor();
 
-// A bad index that a kernel met: it is written to memory that the host sees, and the next synchronisation raises it.
-// The first one stays.
+// A bad index, or another fault in its arguments, that a kernel met: it is written to memory that the host sees, and
+// the next synchronisation raises it. The first one stays.
 struct Fault {
   unsigned claimed;
   unsigned ready;
-  const char* what;  // a host string: the operator
+  const char* what;  // a host string: the operator, or the whole message when size is negative
   int64_t index, size;
 };
 Fault* fault_record();
@@ -48,6 +47,8 @@ __device__ inline void report_fault(Fault* fault, const char* what, int64_t inde
   __threadfence_system();
   *reinterpret_cast<volatile unsigned*>(&fault->ready) = 1;
 }
+// A fault that is no bad index: `message` becomes a RuntimeError.
+__device__ inline void report_fault(Fault* fault, const char* message) { report_fault(fault, message, 0, -1); }
 #endif
 
 }  // namespace minitorch::cuda

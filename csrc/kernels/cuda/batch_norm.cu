@@ -1,0 +1,321 @@
+// Batch norm on CUDA: sums over each channel, statistics from them, and a pass that applies four numbers a channel. The
+// passes of batch_norm.cuh take floats in whole packs, those here everything else.
+#include "kernels/norm.h"
+
+#include "kernels/cuda/batch_norm.cuh"
+#include "kernels/cuda/norm.cuh"
+
+namespace minitorch {
+inline namespace MINITORCH_ARCH {
+namespace {
+
+// Element i of channel c, i in [0, n * spatial).
+struct ChannelIndex {
+  int64_t c, spatial;
+  bool channels_last;
+  __device__ __forceinline__ int64_t operator()(int64_t channel, int64_t i) const {
+    if (channels_last) return i * c + channel;
+    const int64_t sample = i / spatial;
+    return (sample * c + channel) * spatial + (i - sample * spatial);
+  }
+  __device__ __forceinline__ int64_t channel_of(int64_t at) const { return channels_last ? at % c : at / spatial % c; }
+};
+
+// Partial sums of f(channel, position) for each channel: partial[part * c + channel].
+template <class F>
+__global__ void __launch_bounds__(512) channel_sums(ChannelIndex index, int64_t extent, Pair* partial, F f) {
+  __shared__ Pair shared[32];
+  const int64_t channel = blockIdx.x, begin = extent * blockIdx.y / gridDim.y,
+                end = extent * (blockIdx.y + 1) / gridDim.y;
+  Pair sums{0, 0};
+  for (int64_t i = begin + threadIdx.x; i < end; i += blockDim.x)
+    sums = AddPairs()(sums, f(channel, index(channel, i)));
+  sums = block_reduce(sums, shared, Pair{0, 0}, AddPairs());
+  if (threadIdx.x == 0) partial[blockIdx.y * index.c + channel] = sums;
+}
+template <class F>
+__global__ void __launch_bounds__(32 * kLines)
+    channel_sums_last(ChannelIndex index, int64_t extent, Pair* partial, F f) {
+  __shared__ Pair shared[kLines][33];
+  const int64_t channel = blockIdx.x * int64_t{32} + threadIdx.x;
+  const int64_t begin = extent * blockIdx.y / gridDim.y, end = extent * (blockIdx.y + 1) / gridDim.y;
+  Pair sums{0, 0};
+  if (channel < index.c)
+    for (int64_t i = begin + threadIdx.y; i < end; i += kLines)
+      sums = AddPairs()(sums, f(channel, i * index.c + channel));
+  shared[threadIdx.y][threadIdx.x] = sums;
+  __syncthreads();
+  if (threadIdx.y != 0 || channel >= index.c) return;
+  for (int line = 1; line < kLines; line++) sums = AddPairs()(sums, shared[line][threadIdx.x]);
+  partial[blockIdx.y * index.c + channel] = sums;
+}
+
+int64_t channel_parts(const ChannelIndex& index, int64_t extent) {
+  const int64_t units = index.channels_last ? ceil_div(index.c, 32) : index.c;
+  return std::clamp<int64_t>(std::min(ceil_div(int64_t{cuda::multiprocessors()} * 4, units), extent / 1024), 1, 256);
+}
+
+template <class F>
+void launch_channel_sums(const ChannelIndex& index, int64_t extent, int64_t parts, Pair* partial, const F& f) {
+  const auto y = static_cast<unsigned>(parts);
+  if (index.channels_last) {
+    channel_sums_last<<<dim3(static_cast<unsigned>(ceil_div(index.c, 32)), y), dim3(32, kLines), 0,
+                        cuda::current_stream()>>>(index, extent, partial, f);
+  } else {
+    channel_sums<<<dim3(static_cast<unsigned>(index.c), y), threads_for(extent / parts), 0, cuda::current_stream()>>>(
+        index, extent, partial, f);
+  }
+}
+
+template <class T>
+struct BatchMoments {  // deviations from the channel's first element
+  BatchNormArgs a;
+  __device__ double centre(int64_t channel) const {
+    const T first = read<T>(a.x, a.dtype, a.channels_last ? channel : channel * a.spatial, T(0));
+    return isfinite(first) ? static_cast<double>(first) : 0.0;
+  }
+  __device__ Pair operator()(int64_t channel, int64_t at) const {
+    const double d = static_cast<double>(read<T>(a.x, a.dtype, at, T(0))) - centre(channel);
+    return {d, d * d};
+  }
+};
+
+// From the sums of a training batch to what is saved, and the running statistics.
+template <class T>
+__global__ void __launch_bounds__(kThreads)
+    batch_statistics(const __grid_constant__ BatchNormArgs a, const Pair* partial, int64_t parts) {
+  MT_GRID_LOOP(c, a.c) {
+    Pair sums{0, 0};
+    for (int64_t k = 0; k < parts; k++) sums = AddPairs()(sums, partial[k * a.c + c]);
+    const double n = static_cast<double>(a.n * a.spatial), shift = sums.a / n;
+    const double mean = BatchMoments<T>{a}.centre(c) + shift;
+    double variance = sums.b / n - shift * shift;
+    variance = variance < 0 ? 0 : variance;
+    write<T>(a.save_mean, a.param_dtype, c, static_cast<T>(mean));
+    write<T>(a.save_invstd, a.param_dtype, c,
+             static_cast<T>(a.save_variance ? variance : 1 / ::sqrt(variance + a.eps)));
+    if (a.running_mean != nullptr) {
+      const double old = read<T>(a.running_mean, a.param_dtype, c, T(0));
+      write<T>(a.running_mean, a.param_dtype, c, static_cast<T>(a.momentum * mean + (1 - a.momentum) * old));
+    }
+    if (a.running_var != nullptr) {
+      const double old = read<T>(a.running_var, a.param_dtype, c, T(0));
+      const double unbiased = variance * n / (n - 1);
+      write<T>(a.running_var, a.param_dtype, c, static_cast<T>(a.momentum * unbiased + (1 - a.momentum) * old));
+    }
+  }
+}
+
+template <class T>
+__global__ void __launch_bounds__(kThreads) batch_apply(const __grid_constant__ BatchNormArgs a, ChannelIndex index) {
+  MT_GRID_LOOP(i, a.n * a.c * a.spatial) {
+    const int64_t c = index.channel_of(i);
+    const void* means = a.training ? a.save_mean : a.running_mean;
+    const T mean = read<T>(means, a.param_dtype, c, T(0));
+    T invstd = read<T>(a.training ? a.save_invstd : a.running_var, a.param_dtype, c, T(1));
+    if (!a.training) invstd = T(1) / ::sqrt(invstd + static_cast<T>(a.eps));
+    const T x = read<T>(a.x, a.dtype, i, T(0));
+    write<T>(a.y, a.dtype, i,
+             (x - mean) * invstd * read<T>(a.weight, a.param_dtype, c, T(1)) + read<T>(a.bias, a.param_dtype, c, T(0)));
+  }
+}
+
+struct PutPair {
+  Pair* partial;
+  int64_t c;
+  __device__ void operator()(int64_t part, int64_t channel, float a, float b) const {
+    partial[part * c + channel] = {static_cast<double>(a), static_cast<double>(b)};
+  }
+};
+struct FirstOfChannel {
+  BatchNormArgs a;
+  __device__ float operator()(int64_t channel) const {
+    return static_cast<float>(BatchMoments<float>{a}.centre(channel));
+  }
+};
+
+__global__ void __launch_bounds__(kThreads) batch_factors(const __grid_constant__ BatchNormArgs a, float4* factors) {
+  MT_GRID_LOOP(c, a.c) {
+    float invstd = read<float>(a.training ? a.save_invstd : a.running_var, a.param_dtype, c, 1.0f);
+    if (!a.training) invstd = 1.0f / ::sqrtf(invstd + static_cast<float>(a.eps));
+    factors[c] = {read<float>(a.training ? a.save_mean : a.running_mean, a.param_dtype, c, 0.0f),
+                  invstd * read<float>(a.weight, a.param_dtype, c, 1.0f), read<float>(a.bias, a.param_dtype, c, 0.0f),
+                  0.0f};
+  }
+}
+
+// The passes of batch_norm.cuh; false: the layout is not for them.
+bool try_batch_sums(const BatchNormArgs& a) {
+  batch::Tensors t{a.x, nullptr, a.y, a.n, a.c, a.spatial, a.channels_last};
+  if (!batch::prepare(t, a.dtype)) return false;
+  const int64_t parts = batch::parts_for(t);
+  const Scratch partial(parts * a.c * static_cast<int64_t>(sizeof(Pair)));
+  dispatch(a.dtype, Types<float, BFloat16, Half>{}, [&](auto tag) {
+    batch::sums<typename decltype(tag)::type, false>(t, parts, FirstOfChannel{a}, PutPair{partial.get<Pair>(), a.c});
+  });
+  batch_statistics<float><<<grid_for(a.c), kThreads, 0, cuda::current_stream()>>>(a, partial.get<Pair>(), parts);
+  return true;
+}
+bool try_batch_apply(const BatchNormArgs& a) {
+  batch::Tensors t{a.x, nullptr, a.y, a.n, a.c, a.spatial, a.channels_last};
+  if (!batch::prepare(t, a.dtype)) return false;
+  const cudaStream_t stream = cuda::current_stream();
+  const Scratch factors(a.c * static_cast<int64_t>(sizeof(float4)));
+  batch_factors<<<grid_for(a.c), kThreads, 0, stream>>>(a, factors.get<float4>());
+  dispatch(a.dtype, Types<float, BFloat16, Half>{}, [&](auto tag) {
+    using S = typename decltype(tag)::type;
+    batch::apply<S, false>
+        <<<grid_for(a.n * a.c * a.spatial / pack_width<S>()), kThreads, 0, stream>>>(t, factors.get<float4>());
+  });
+  return true;
+}
+
+void batch_norm(const BatchNormArgs& a) {
+  const int64_t extent = a.n * a.spatial;
+  if (extent * a.c == 0) return;
+  const ChannelIndex index{a.c, a.spatial, a.channels_last};
+  const cudaStream_t stream = cuda::current_stream();
+  by_compute("batch_norm", a.dtype, [&](auto tag) {
+    using T = typename decltype(tag)::type;
+    if (a.training && !try_batch_sums(a)) {
+      const int64_t parts = channel_parts(index, extent);
+      const Scratch partial(parts * a.c * static_cast<int64_t>(sizeof(Pair)));
+      launch_channel_sums(index, extent, parts, partial.get<Pair>(), BatchMoments<T>{a});
+      batch_statistics<T><<<grid_for(a.c), kThreads, 0, stream>>>(a, partial.get<Pair>(), parts);
+    }
+    BatchNormArgs apply = a;
+    if (a.training && a.save_variance) {  // the saved number is a variance: the same formula as with running ones
+      apply.training = false;
+      apply.running_mean = a.save_mean;
+      apply.running_var = a.save_invstd;
+    }
+    if (a.y != nullptr && !try_batch_apply(apply))
+      batch_apply<T><<<grid_for(extent * a.c), kThreads, 0, stream>>>(apply, index);
+  });
+  cuda::check_launch("launching a batch norm");
+}
+
+template <class T>
+__device__ __forceinline__ T batch_invstd(const BatchNormBackwardArgs& a, int64_t c) {
+  const T stat = read<T>(a.stat, a.param_dtype, c, T(1));
+  return a.training ? stat : T(1) / ::sqrt(stat + static_cast<T>(a.eps));
+}
+
+template <class T>
+struct BatchGradientSums {  // sum dy xhat, sum dy
+  BatchNormBackwardArgs a;
+  __device__ Pair operator()(int64_t channel, int64_t at) const {
+    const T dy = read<T>(a.dy, a.dtype, at, T(0)), x = read<T>(a.x, a.dtype, at, T(0));
+    const T xhat = (x - read<T>(a.mean, a.param_dtype, channel, T(0))) * batch_invstd<T>(a, channel);
+    return {static_cast<double>(dy * xhat), static_cast<double>(dy)};
+  }
+};
+
+__global__ void __launch_bounds__(kThreads)
+    merge_partials(const Pair* partial, int64_t parts, int64_t columns, Pair* total) {
+  MT_GRID_LOOP(i, columns) {
+    Pair sums{0, 0};
+    for (int64_t k = 0; k < parts; k++) sums = AddPairs()(sums, partial[k * columns + i]);
+    total[i] = sums;
+  }
+}
+
+template <class T>
+__global__ void __launch_bounds__(kThreads)
+    batch_dx(const __grid_constant__ BatchNormBackwardArgs a, ChannelIndex index, const Pair* totals) {
+  const T inverse = static_cast<T>(1.0 / static_cast<double>(a.n * a.spatial));
+  MT_GRID_LOOP(i, a.n * a.c * a.spatial) {
+    const int64_t c = index.channel_of(i);
+    const T invstd = batch_invstd<T>(a, c), w = read<T>(a.weight, a.param_dtype, c, T(1));
+    T g = read<T>(a.dy, a.dtype, i, T(0));
+    if (a.training) {
+      const T xhat = (read<T>(a.x, a.dtype, i, T(0)) - read<T>(a.mean, a.param_dtype, c, T(0))) * invstd;
+      g = g - static_cast<T>(totals[c].b) * inverse - xhat * (static_cast<T>(totals[c].a) * inverse);
+    }
+    write<T>(a.dx, a.dtype, i, g * invstd * w);
+  }
+}
+
+struct BatchMean {
+  const void* mean;
+  DType dtype;
+  __device__ float operator()(int64_t channel) const { return read<float>(mean, dtype, channel, 0.0f); }
+};
+// 1 / sqrt(var + eps) as a factor: in evaluation it comes from the running variance.
+struct PutScaledPair {
+  BatchNormBackwardArgs a;
+  Pair* partial;
+  __device__ void operator()(int64_t part, int64_t channel, float first, float second) const {
+    partial[part * a.c + channel] = {static_cast<double>(first * batch_invstd<float>(a, channel)),
+                                     static_cast<double>(second)};
+  }
+};
+
+__global__ void __launch_bounds__(kThreads)
+    batch_gradient_factors(const __grid_constant__ BatchNormBackwardArgs a, const Pair* totals, float4* factors) {
+  const double inverse = 1.0 / static_cast<double>(a.n * a.spatial);
+  MT_GRID_LOOP(c, a.c) {
+    const float invstd = batch_invstd<float>(a, c);
+    const float scale = invstd * read<float>(a.weight, a.param_dtype, c, 1.0f);
+    float4 f{read<float>(a.mean, a.param_dtype, c, 0.0f), scale, 0.0f, 0.0f};
+    if (a.training) {
+      f.z = -scale * invstd * static_cast<float>(totals[c].a * inverse);
+      f.w = -scale * static_cast<float>(totals[c].b * inverse);
+    }
+    factors[c] = f;
+  }
+}
+
+// The passes of batch_norm.cuh; false: the layout is not for them.
+bool try_batch_backward(const BatchNormBackwardArgs& a) {
+  batch::Tensors t{a.x, a.dy, a.dx, a.n, a.c, a.spatial, a.channels_last};
+  if (!batch::prepare(t, a.dtype)) return false;
+  const cudaStream_t stream = cuda::current_stream();
+  const bool sums = a.dweight != nullptr || a.dbias != nullptr || (a.dx != nullptr && a.training);
+  const int64_t parts = batch::parts_for(t);
+  const Scratch partial((parts + 1) * a.c * static_cast<int64_t>(sizeof(Pair)));
+  const Scratch factors(a.c * static_cast<int64_t>(sizeof(float4)));
+  Pair* const totals = partial.get<Pair>() + parts * a.c;
+  dispatch(a.dtype, Types<float, BFloat16, Half>{}, [&](auto tag) {
+    using S = typename decltype(tag)::type;
+    if (sums) {
+      batch::sums<S, true>(t, parts, BatchMean{a.mean, a.param_dtype}, PutScaledPair{a, partial.get<Pair>()});
+      merge_partials<<<grid_for(a.c), kThreads, 0, stream>>>(partial.get<Pair>(), parts, a.c, totals);
+      add_partials<float><<<grid_for(a.c), kThreads, 0, stream>>>(totals, 1, a.c, a.dweight, a.dbias, a.param_dtype);
+    }
+    if (a.dx == nullptr) return;
+    batch_gradient_factors<<<grid_for(a.c), kThreads, 0, stream>>>(a, totals, factors.get<float4>());
+    batch::apply<S, true>
+        <<<grid_for(a.n * a.c * a.spatial / pack_width<S>()), kThreads, 0, stream>>>(t, factors.get<float4>());
+  });
+  return true;
+}
+
+void batch_norm_backward(const BatchNormBackwardArgs& a) {
+  const int64_t extent = a.n * a.spatial;
+  if (extent * a.c == 0) return;
+  if (try_batch_backward(a)) return cuda::check_launch("launching a batch norm's gradient");
+  const ChannelIndex index{a.c, a.spatial, a.channels_last};
+  const cudaStream_t stream = cuda::current_stream();
+  by_compute("batch_norm_backward", a.dtype, [&](auto tag) {
+    using T = typename decltype(tag)::type;
+    const bool sums = a.dweight != nullptr || a.dbias != nullptr || (a.dx != nullptr && a.training);
+    const int64_t parts = channel_parts(index, extent);
+    const Scratch partial(sums ? (parts + 1) * a.c * static_cast<int64_t>(sizeof(Pair)) : 0);
+    Pair* const totals = sums ? partial.get<Pair>() + parts * a.c : nullptr;
+    if (sums) {
+      launch_channel_sums(index, extent, parts, partial.get<Pair>(), BatchGradientSums<T>{a});
+      merge_partials<<<grid_for(a.c), kThreads, 0, stream>>>(partial.get<Pair>(), parts, a.c, totals);
+      add_partials<T><<<grid_for(a.c), kThreads, 0, stream>>>(totals, 1, a.c, a.dweight, a.dbias, a.param_dtype);
+    }
+    if (a.dx != nullptr) batch_dx<T><<<grid_for(extent * a.c), kThreads, 0, stream>>>(a, index, totals);
+  });
+  cuda::check_launch("launching a batch norm's gradient");
+}
+
+MT_REGISTER_KERNEL(batch_norm_kernel, &batch_norm);
+MT_REGISTER_KERNEL(batch_norm_backward_kernel, &batch_norm_backward);
+
+}  // namespace
+}  // namespace MINITORCH_ARCH
+}  // namespace minitorch

@@ -1,0 +1,12 @@
+// Convolutions of 16-bit floats on tensor cores; false where the shape is not for it.
+#pragma once
+#include "kernels/convolution.h"
+
+namespace minitorch {
+inline namespace MINITORCH_ARCH {
+
+enum class ConvPass { forward, backward_input, backward_weight };
+bool conv_half(ConvPass pass, const ConvArgs& a);
+
+}  // namespace MINITORCH_ARCH
+}  // namespace minitorch

@@ -1,0 +1,149 @@
+// What is built on sorted data on CUDA: runs of equal items, lexicographic order, membership.
+#include "kernels/cuda/radix.cuh"
+#include "kernels/sort.h"
+
+namespace minitorch {
+inline namespace MINITORCH_ARCH {
+namespace {
+
+using ElementTypes = Types<bool, uint8_t, int8_t, int16_t, int32_t, int64_t, float, double, Half, BFloat16>;
+
+constexpr int64_t kChunk = 4096;  // items of a block
+
+// ---- Runs: blocks count the beginnings in their chunks, a scan says how many came before, and a second pass numbers
+// them.
+
+template <class T>
+__device__ __forceinline__ bool begins(const RunsArgs& a, int64_t i) {
+  using C = compute_t<T>;
+  if (i == 0) return true;
+  const T* const data = reinterpret_cast<const T*>(a.data);
+  const T* const item = data + (a.order != nullptr ? a.order[i] : i) * a.width;
+  const T* const previous = data + (a.order != nullptr ? a.order[i - 1] : i - 1) * a.width;
+  for (int64_t k = 0; k < a.width; k++)
+    if (!(convert<C>(item[k]) == convert<C>(previous[k]))) return true;
+  return false;
+}
+
+template <class T>
+__global__ void __launch_bounds__(kThreads) count_beginnings(const __grid_constant__ RunsArgs a, uint32_t* counts) {
+  __shared__ uint32_t shared[32];
+  const int64_t begin = blockIdx.x * kChunk, end = min(begin + kChunk, a.n);
+  uint32_t count = 0;
+  for (int64_t i = begin + threadIdx.x; i < end; i += kThreads) count += begins<T>(a, i);
+  count = block_reduce(count, shared, uint32_t{0}, Sum());
+  if (threadIdx.x == 0) counts[blockIdx.x] = count;
+}
+
+template <class T>
+__global__ void __launch_bounds__(kThreads)
+    number_runs(const __grid_constant__ RunsArgs a, const int64_t* before, int64_t blocks) {
+  __shared__ int warp_counts[kThreads / 32];
+  const int64_t begin = blockIdx.x * kChunk, end = min(begin + kChunk, a.n);
+  const unsigned warp = threadIdx.x / 32, lane = threadIdx.x % 32;
+  int64_t runs = before[blockIdx.x];
+  for (int64_t base = begin; base < end; base += kThreads) {
+    const int64_t i = base + threadIdx.x;
+    const bool first = i < end && begins<T>(a, i);
+    const unsigned ballot = __ballot_sync(0xffffffffu, first);
+    __syncthreads();
+    if (lane == 0) warp_counts[warp] = __popc(ballot);
+    __syncthreads();
+    int64_t run = runs - 1, total = 0;  // of the element before this warp's
+    for (unsigned w = 0; w < kThreads / 32; w++) {
+      if (w < warp) run += warp_counts[w];
+      total += warp_counts[w];
+    }
+    run += __popc(ballot & (0xffffffffu >> (31 - lane)));
+    if (first) a.starts[run] = i;
+    if (i < end && a.inverse != nullptr) a.inverse[a.label != nullptr ? a.label[i] : i] = run;
+    runs += total;
+  }
+  if (blockIdx.x == blocks - 1 && threadIdx.x == 0) {
+    a.count[0] = runs;
+    a.starts[runs] = a.n;
+  }
+}
+
+void runs(const RunsArgs& a) {
+  const cudaStream_t stream = cuda::current_stream();
+  if (a.n == 0) {
+    cuda::check(cudaMemsetAsync(a.count, 0, sizeof(int64_t), stream), "clearing a count");
+    cuda::check(cudaMemsetAsync(a.starts, 0, sizeof(int64_t), stream), "clearing a start");
+    return;
+  }
+  const int64_t blocks = ceil_div(a.n, kChunk);
+  const Scratch memory(blocks * 12);
+  auto* const before = memory.get<int64_t>();
+  auto* const counts = reinterpret_cast<uint32_t*>(before + blocks);
+  if (!dispatch(a.dtype, ElementTypes{}, [&](auto tag) {
+        using T = typename decltype(tag)::type;
+        const auto grid = static_cast<unsigned>(blocks);
+        count_beginnings<T><<<grid, kThreads, 0, stream>>>(a, counts);
+        radix::scan_counts<<<1, 1024, 0, stream>>>(counts, before, blocks);
+        number_runs<T><<<grid, kThreads, 0, stream>>>(a, before, blocks);
+      }))
+    missing_kernel("runs", name_of(a.dtype));
+  cuda::check_launch("launching a search for runs");
+}
+
+// ---- Lexicographic order: sorts by one column after the other, the last column first; each keeps the order of equals.
+
+__global__ void __launch_bounds__(kThreads) count_up(int64_t* order, int64_t n) { MT_GRID_LOOP(i, n) order[i] = i; }
+
+template <class T>
+__global__ void __launch_bounds__(kThreads)
+    column_keys(const T* column, const int64_t* order, int64_t width, uint64_t* keys, int64_t n) {
+  MT_GRID_LOOP(i, n) keys[i] = radix::ordered(column[order[i] * width]);
+}
+
+void lexicographic_order(int64_t* order, char* data, DType dtype, int64_t n, int64_t width) {
+  if (n == 0) return;
+  const cudaStream_t stream = cuda::current_stream();
+  const Scratch memory(4 * n * 8);
+  auto *keys = memory.get<uint64_t>(), *other_keys = keys + n;
+  auto *items = memory.get<int64_t>() + 2 * n, *other_items = items + n;
+  count_up<<<grid_for(n), kThreads, 0, stream>>>(items, n);
+  if (!dispatch(dtype, ElementTypes{}, [&](auto tag) {
+        using T = typename decltype(tag)::type;
+        for (int64_t k = width - 1; k >= 0; k--) {
+          column_keys<<<grid_for(n), kThreads, 0, stream>>>(reinterpret_cast<const T*>(data) + k, items, width, keys,
+                                                            n);
+          radix::sort(keys, items, other_keys, other_items, n, 0, radix::key_bytes<T>());
+        }
+      }))
+    missing_kernel("lexicographic_order", name_of(dtype));
+  cuda::check(cudaMemcpyAsync(order, items, n * sizeof(int64_t), cudaMemcpyDeviceToDevice, stream), "copying an order");
+  cuda::check_launch("launching a lexicographic sort");
+}
+
+// ---- Membership: every element meets every test element ------------------------------------------------------------
+
+template <class T>
+__global__ void __launch_bounds__(kThreads) find_members(const __grid_constant__ MembershipArgs a) {
+  using C = compute_t<T>;
+  const T *elements = reinterpret_cast<const T*>(a.elements), *tests = reinterpret_cast<const T*>(a.tests);
+  MT_GRID_LOOP(i, a.n) {
+    const C x = convert<C>(elements[i]);
+    bool found = false;
+    for (int64_t t = 0; t < a.m && !found; t++) found = x == convert<C>(tests[t]);
+    a.output[i] = found != a.invert;
+  }
+}
+
+void membership(const MembershipArgs& a) {
+  if (a.n == 0) return;
+  if (!dispatch(a.dtype, ElementTypes{}, [&](auto tag) {
+        find_members<typename decltype(tag)::type><<<grid_for(a.n), kThreads, 0, cuda::current_stream()>>>(a);
+      }))
+    missing_kernel("isin", name_of(a.dtype));
+  cuda::check_launch("launching isin");
+}
+
+MT_REGISTER_KERNEL(runs_kernel, &runs);
+MT_REGISTER_KERNEL(lexicographic_order_kernel, &lexicographic_order);
+MT_REGISTER_KERNEL(membership_kernel, &membership);
+
+}  // namespace
+}  // namespace MINITORCH_ARCH
+}  // namespace minitorch
