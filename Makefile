@@ -13,10 +13,10 @@ REQUIREMENTS := $(VENV)/.requirements
 INSTALLED := $(VENV)/.installed
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-cpp test-python conformance coverage lint format bench debug clean
+.PHONY: help setup demo test test-cpp test-python conformance coverage lint format bench benchmarks-page debug clean
 
 help: ## list the targets
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-16s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 $(REQUIREMENTS): requirements.txt requirements-dev.txt tools/setup_system.sh
 	@tools/setup_system.sh $(PYTHON)
@@ -51,22 +51,25 @@ conformance: $(INSTALLED) ## every conformance row of the claimed operators, in 
 coverage: $(INSTALLED) ## rewrite docs/coverage.md: which aten operators are there
 	@$(PY) tools/coverage.py --write docs/coverage.md
 
-lint: $(INSTALLED) ## ruff, clang-format, include layers, symbols per instruction set
+lint: $(INSTALLED) ## ruff, clang-format, include layers, symbols per instruction set, vectorised loops
 	@ruff check .
 	@ruff format --check --quiet .
 	@clang-format --dry-run -Werror $(shell git ls-files 'csrc/*.h' 'csrc/*.cpp' 'csrc/*.cu' 'csrc/*.cuh' 'tests/cpp/*.cpp' 'tests/cpp/*.h')
 	@$(PY) tools/check_sources.py
 	@$(PY) tools/check_docs.py
 	@$(PY) tools/check_isa_symbols.py $(BUILD)
-	@if [ -f tools/check_vectorised.py ]; then $(PY) tools/check_vectorised.py; fi
+	@$(PY) tools/check_vectorised.py $(BUILD)
 
 format: $(REQUIREMENTS) ## rewrite Python and C++ sources in the project's format
 	@ruff check --fix --quiet . ; ruff format --quiet .
 	@$(PY) tools/check_docs.py --fix
 	@clang-format -i $(shell git ls-files 'csrc/*.h' 'csrc/*.cpp' 'csrc/*.cu' 'csrc/*.cuh' 'tests/cpp/*.cpp' 'tests/cpp/*.h')
 
-bench: $(INSTALLED) ## speed and memory against native CPU, as ratios
-	@OMP_NUM_THREADS=2 $(PY) benchmarks/foundation.py
+bench: $(INSTALLED) ## race every case against native torch: ratios, memory, share of the machine's limits (20 minutes)
+	@$(VENV)/bin/minitorch bench --check --plots out/bench
+
+benchmarks-page: $(INSTALLED) ## rewrite docs/benchmarks.md and its pictures from benchmarks/results
+	@$(PY) tools/benchmarks_page.py
 
 debug: $(REQUIREMENTS) ## build with AddressSanitizer and UBSan in its own folder; C++ tests and a Python smoke test on it
 	@ASAN_OPTIONS=detect_leaks=0 tools/test_cpp.sh build/debug-cpp -DMINITORCH_SANITIZE=ON -DMINITORCH_ISAS="baseline;avx2"

@@ -19,6 +19,7 @@ PYBIND11_MODULE(_C, m) {
   bind_runtime(m);
   bind_fallback(m);
   bind_generator(m);
+  bind_bench(m);
 }
 
 }  // namespace minitorch

@@ -9,6 +9,7 @@ import click
 
 # name: (module, attribute, the line that --help shows)
 COMMANDS = {
+    "bench": ("minitorch_backend.bench.command", "bench", "Race kernels and models against native torch."),
     "info": ("minitorch_backend.info", "info", "Backend, devices, instruction set, versions and memory."),
 }
 

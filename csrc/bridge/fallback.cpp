@@ -1,5 +1,7 @@
 // The boxed fallback and its ledger. On the CPU backend a tensor of ours and a CPU tensor can share memory, so nothing
 // is copied: arguments are seen as CPU tensors over the same storage, and results adopt the memory native allocated.
+// On a GPU the storages of the arguments are copied to the host, those that the operator writes to are copied back, and
+// results are copied to the device.
 #include "bridge/fallback.h"
 
 #include <ATen/ATen.h>
@@ -12,6 +14,7 @@
 #include <unordered_map>
 
 #include "bridge/tensor.h"
+#include "bridge/transfer.h"
 #include "kernels/kernel.h"
 #include "runtime/backend.h"
 #include "runtime/environment.h"
@@ -28,32 +31,49 @@ FallbackPolicy& policy() {
   return value;
 }
 
+at::Tensor over_storage(const at::Tensor& geometry, const c10::Storage& storage, c10::Device device) {
+  at::Tensor t = at::empty({0}, geometry.options().device(device));
+  t.set_(storage, geometry.storage_offset(), geometry.sizes(), geometry.strides());
+  if (geometry.is_conj()) t._set_conj(true);
+  if (geometry.is_neg()) t._set_neg(true);
+  return t;
+}
+
 // Maps tensors of ours to CPU tensors and back for one call. Tensors that share a storage still share one over there.
 class Crossing {
  public:
   int64_t bytes = 0;
 
-  at::Tensor to_host(const at::Tensor& t) {
+  // `written`: the operator may write to the tensor.
+  at::Tensor to_host(const at::Tensor& t, bool written) {
     if (!t.defined() || t.device().type() != kDevice) return t;
     bytes += static_cast<int64_t>(t.nbytes());
-    at::Tensor host = alias_as_host(t);
-    auto [it, fresh] = storages_.try_emplace(t.storage().unsafeGetStorageImpl(), host.storage());
-    if (!fresh) host.unsafeGetTensorImpl()->set_storage_keep_dtype(it->second);
-    pairs_.push_back({t, host, host.storage().data()});
+    const bool shares = backend().host_accessible();
+    auto it = storages_.find(t.storage().unsafeGetStorageImpl());
+    const bool fresh = it == storages_.end();
+    at::Tensor host;
+    if (shares) {
+      host = alias_as_host(t);
+      if (!fresh) host.unsafeGetTensorImpl()->set_storage_keep_dtype(it->second);
+    } else {
+      host = over_storage(t, fresh ? storage_to_host(t.storage()) : it->second, c10::kCPU);
+    }
+    if (fresh) storages_.emplace(t.storage().unsafeGetStorageImpl(), host.storage());
+    pairs_.push_back({t, host, host.storage().data(), written && !shares});
     return host;
   }
 
-  c10::IValue to_host(const c10::IValue& v) {
-    if (v.isTensor()) return to_host(v.toTensor());
+  c10::IValue to_host(const c10::IValue& v, bool written) {
+    if (v.isTensor()) return to_host(v.toTensor(), written);
     if (v.isTensorList()) {
       c10::List<at::Tensor> list;
-      for (const at::Tensor& t : v.toTensorVector()) list.push_back(to_host(t));
+      for (const at::Tensor& t : v.toTensorVector()) list.push_back(to_host(t, written));
       return list;
     }
     if (v.isOptionalTensorList()) {
       c10::List<std::optional<at::Tensor>> list;
       for (const auto& t : v.toOptionalTensorVector())
-        list.push_back(t ? std::optional<at::Tensor>(to_host(*t)) : std::nullopt);
+        list.push_back(t ? std::optional<at::Tensor>(to_host(*t, written)) : std::nullopt);
       return list;
     }
     if (v.isDevice() && v.toDevice().type() == kDevice) return c10::Device(c10::kCPU);
@@ -64,6 +84,7 @@ class Crossing {
   void write_back() {
     for (const Pair& p : pairs_) {
       const bool moved = p.host.storage().data() != p.lent;
+      if (!moved && p.copy_back) storage_from_host(p.device.storage(), p.host.storage());
       if (!moved && p.host.sizes() == p.device.sizes() && p.host.strides() == p.device.strides()) continue;
       if (p.host.sizes() != p.device.sizes()) p.device.resize_(p.host.sizes());
       if (p.host.strides() != p.device.strides()) p.device.as_strided_(p.host.sizes(), p.host.strides());
@@ -77,10 +98,13 @@ class Crossing {
       if (p.host.is_same(t)) return p.device;
     for (const Pair& p : pairs_) {  // a view of an argument becomes a view of the original
       if (!p.host.storage().is_alias_of(t.storage())) continue;
+      if (!backend().host_accessible()) return over_storage(t, p.device.storage(), p.device.device());
       at::Tensor view = alias_as_device(t);
       view.unsafeGetTensorImpl()->set_storage_keep_dtype(p.device.storage());
       return view;
     }
+    if (!backend().host_accessible())
+      return t.to(c10::Device(kDevice, static_cast<c10::DeviceIndex>(backend().current_device())));
     return alias_as_device(t);
   }
 
@@ -98,6 +122,7 @@ class Crossing {
   struct Pair {
     at::Tensor device, host;
     const void* lent;
+    bool copy_back;
   };
   std::vector<Pair> pairs_;
   std::unordered_map<c10::StorageImpl*, c10::Storage> storages_;
@@ -147,7 +172,7 @@ void fallback(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
   const size_t arguments = op.schema().arguments().size();
   const auto args = torch::jit::last(*stack, arguments);
   check_devices(op, args);
-  if (policy() == FallbackPolicy::error || !backend().host_accessible()) {
+  if (policy() == FallbackPolicy::error) {
     std::string dtype = "none";
     for (const c10::IValue& v : args)
       if (v.isTensor() && v.toTensor().defined()) {
@@ -161,7 +186,10 @@ void fallback(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
   }
   Crossing crossing;
   const size_t begin = stack->size() - arguments;
-  for (size_t i = 0; i < arguments; i++) (*stack)[begin + i] = crossing.to_host((*stack)[begin + i]);
+  for (size_t i = 0; i < arguments; i++) {
+    const c10::AliasInfo* alias = op.schema().arguments()[i].alias_info();
+    (*stack)[begin + i] = crossing.to_host((*stack)[begin + i], alias != nullptr && alias->isWrite());
+  }
   const auto start = std::chrono::steady_clock::now();
   op.redispatchBoxed(c10::DispatchKeySet(c10::DispatchKey::CPU), stack);
   const std::chrono::duration<double> elapsed = std::chrono::steady_clock::now() - start;
@@ -181,7 +209,13 @@ void report_missing_kernel(const char* kernel, const char* backend_name, const c
                               backend_name, " backend");
 }
 
-const bool installed = (set_missing_kernel_handler(&report_missing_kernel), true);
+void report_index_fault(const char* what, int64_t index, int64_t size) {
+  TORCH_CHECK_INDEX(false, what, ": index ", index, " is out of bounds for dimension with size ", size,
+                    " (found by the device; the call that passed it was made before this one)");
+}
+
+const bool installed =
+    (set_missing_kernel_handler(&report_missing_kernel), set_index_fault_handler(&report_index_fault), true);
 
 }  // namespace
 

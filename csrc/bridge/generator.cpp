@@ -22,6 +22,7 @@ void DeviceGenerator::set_current_seed(uint64_t seed) {
   seed_engine(state.engine, seed);
   state.next_float_normal.reset();
   state.next_double_normal.reset();
+  state.philox_offset = 0;
 }
 
 uint64_t DeviceGenerator::seed() {
@@ -30,10 +31,31 @@ uint64_t DeviceGenerator::seed() {
   return random;
 }
 
-void DeviceGenerator::set_offset(uint64_t) { TORCH_CHECK(false, "CPU Generator does not use offset"); }
-uint64_t DeviceGenerator::get_offset() const { TORCH_CHECK(false, "CPU Generator does not use offset"); }
+namespace {
+// On a GPU the state is Philox's: seed and offset, sixteen bytes, as native's CUDA generator has it.
+bool uses_philox() { return !backend().host_accessible(); }
+constexpr int64_t kPhiloxBytes = 16;
+}  // namespace
+
+void DeviceGenerator::set_offset(uint64_t offset) {
+  TORCH_CHECK(uses_philox(), "CPU Generator does not use offset");
+  TORCH_CHECK(offset % 4 == 0, "offset must be a multiple of 4");
+  state.philox_offset = offset;
+}
+uint64_t DeviceGenerator::get_offset() const {
+  TORCH_CHECK(uses_philox(), "CPU Generator does not use offset");
+  return state.philox_offset;
+}
 
 void DeviceGenerator::set_state(const c10::TensorImpl& bytes) {
+  if (uses_philox()) {
+    at::detail::check_rng_state(bytes);
+    TORCH_CHECK(bytes.numel() == kPhiloxBytes || bytes.numel() == kPhiloxBytes / 2, "RNG state is wrong size");
+    const auto* words = static_cast<const uint64_t*>(bytes.data());
+    set_current_seed(words[0]);
+    set_offset(bytes.numel() == kPhiloxBytes ? words[1] : 0);
+    return;
+  }
   at::CPUGeneratorImpl native;
   native.set_state(bytes);
   const at::mt19937_data_pod data = native.engine().data();
@@ -46,6 +68,13 @@ void DeviceGenerator::set_state(const c10::TensorImpl& bytes) {
 }
 
 c10::intrusive_ptr<c10::TensorImpl> DeviceGenerator::get_state() const {
+  if (uses_philox()) {
+    const at::Tensor bytes = at::empty({kPhiloxBytes}, at::kByte);
+    auto* words = static_cast<uint64_t*>(bytes.mutable_data_ptr());
+    words[0] = state.seed;
+    words[1] = state.philox_offset;
+    return bytes.getIntrusivePtr();
+  }
   // Native's generator knows how to turn the state into bytes.
   at::mt19937_data_pod data{};
   data.seed_ = state.seed;

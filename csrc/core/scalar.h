@@ -12,13 +12,13 @@ struct Scalar {
   double d = 0, im = 0;  // valid when kind is Double or Complex
 
   Scalar() = default;
-  MT_INLINE Scalar(int64_t value) : i(value) {}
-  MT_INLINE Scalar(double value) : kind(Kind::Double), d(value) {}
-  MT_INLINE Scalar(double re, double imag) : kind(Kind::Complex), d(re), im(imag) {}
+  MT_HD Scalar(int64_t value) : i(value) {}
+  MT_HD Scalar(double value) : kind(Kind::Double), d(value) {}
+  MT_HD Scalar(double re, double imag) : kind(Kind::Complex), d(re), im(imag) {}
 
   // Converts as PyTorch's Scalar::to does; integers never pass through floating point.
   template <class T>
-  MT_INLINE T to() const {
+  MT_HD T to() const {
     if constexpr (is_complex_v<T>) {
       using R = real_t<T>;
       return kind == Kind::Int ? T(static_cast<R>(i)) : T(static_cast<R>(d), static_cast<R>(im));

@@ -15,6 +15,7 @@ const char* slot_name(Slot slot) {
     case Slot::avx2: return "avx2";
     case Slot::avx512: return "avx512";
     case Slot::cuda: return "cuda";
+    case Slot::idle: return "idle";
   }
   return "unknown";
 }
@@ -30,6 +31,18 @@ void missing_kernel(const char* kernel, const char* detail) {
   if (auto handler = missing_handler.load()) handler(kernel, backend, detail);
   throw std::runtime_error(std::string("minitorch: kernel ") + kernel + " is not implemented on the " + backend +
                            " backend " + detail);
+}
+
+namespace {
+std::atomic<void (*)(const char*, int64_t, int64_t)> fault_handler{nullptr};
+}  // namespace
+
+void set_index_fault_handler(void (*handler)(const char*, int64_t, int64_t)) { fault_handler = handler; }
+
+void index_fault(const char* what, int64_t index, int64_t size) {
+  if (auto handler = fault_handler.load()) handler(what, index, size);
+  throw std::out_of_range(std::string(what) + ": index " + std::to_string(index) + " is out of bounds for size " +
+                          std::to_string(size));
 }
 
 }  // namespace minitorch

@@ -8,8 +8,9 @@
 
 namespace minitorch {
 
-enum class Slot : uint8_t { baseline, avx2, avx512, cuda };
-inline constexpr int kSlots = 4;
+// In `idle` every kernel does nothing: the benchmark runs operators so to see what they cost without their kernels.
+enum class Slot : uint8_t { baseline, avx2, avx512, cuda, idle };
+inline constexpr int kSlots = 5;
 
 // The slot every kernel call uses. Settled once, by select_cpu_slot() or by the CUDA library.
 extern Slot active_slot;
@@ -18,6 +19,11 @@ const char* slot_name(Slot slot);
 // Calls the handler that the bridge installed (it throws NotImplementedError); throws std::runtime_error without one.
 [[noreturn]] void missing_kernel(const char* kernel, const char* detail = "");
 void set_missing_kernel_handler(void (*handler)(const char* kernel, const char* backend, const char* detail));
+
+// A kernel on an asynchronous device met an index outside [0, size) and the device has been waited for since. Calls the
+// handler that the bridge installed (it throws IndexError); throws std::out_of_range without one.
+[[noreturn]] void index_fault(const char* what, int64_t index, int64_t size);
+void set_index_fault_handler(void (*handler)(const char* what, int64_t index, int64_t size));
 
 template <class Signature>
 class Kernel;
@@ -41,8 +47,10 @@ class Kernel<void(Args...)> {
   MT_INLINE void set(Slot slot, Function f) { functions_[static_cast<int>(slot)] = f; }
 
  private:
+  static void idle(Args...) {}
+
   const char* name_;
-  Function functions_[kSlots] = {};
+  Function functions_[kSlots] = {nullptr, nullptr, nullptr, nullptr, &idle};
 };
 
 // MT_REGISTER_KERNEL(kernel, function) in a source under kernels/cpu or kernels/cuda: fills the slot of this build.

@@ -23,6 +23,7 @@ struct RandomState {
   Mt19937 engine;
   std::optional<float> next_float_normal;
   std::optional<double> next_double_normal;
+  uint64_t philox_offset = 0;  // on CUDA, where `seed` and this are the whole state: a multiple of 4
 };
 
 void seed_engine(Mt19937& engine, uint64_t seed);

@@ -1,6 +1,7 @@
 // Copies between tensors of our device, and between it and the CPU.
 #include "bridge/iterator.h"
 #include "bridge/tensor.h"
+#include "bridge/transfer.h"
 #include "kernels/pointwise.h"
 #include "runtime/backend.h"
 
@@ -13,12 +14,8 @@ at::Tensor stored(const at::Tensor& tensor) {
   return plain.is_neg() ? plain._neg_view() : plain;
 }
 
-// aten::copy_ calls this whenever one side is ours. `src` broadcasts to the shape of `dst`.
-at::Tensor copy_from(const at::Tensor& src, const at::Tensor& dst, bool /*non_blocking*/) {
-  const bool conjugate = dst.is_complex() && src.is_conj() != dst.is_conj();
-  const bool negate = src.is_neg() != dst.is_neg();
-  // Where device memory is host memory, a CPU tensor is just another operand of the copy kernel.
-  const at::Tensor from = alias_as_device(stored(src)), to = alias_as_device(stored(dst));
+// Copies elements between two tensors of one device, converting them; the pending bits of both have been dealt with.
+void copy_within(const at::Tensor& to, const at::Tensor& from) {
   auto iter = at::TensorIteratorConfig()
                   .set_check_mem_overlap(true)
                   .add_output(to)
@@ -28,6 +25,22 @@ at::Tensor copy_from(const at::Tensor& src, const at::Tensor& dst, bool /*non_bl
                   .check_all_same_device(false)
                   .build();
   if (iter.numel() != 0) copy_kernel(view_of(iter));
+}
+
+// aten::copy_ calls this whenever one side is ours. `src` broadcasts to the shape of `dst`.
+at::Tensor copy_from(const at::Tensor& src, const at::Tensor& dst, bool non_blocking) {
+  const bool conjugate = dst.is_complex() && src.is_conj() != dst.is_conj();
+  const bool negate = src.is_neg() != dst.is_neg();
+  at::Tensor from = stored(src), to = stored(dst);
+  if (from.device() != to.device() && !backend().host_accessible()) {
+    copy_across(to, from, non_blocking && !conjugate && !negate);
+  } else {
+    // Where device memory is host memory, a CPU tensor is just another operand of the copy kernel.
+    from = alias_as_device(from);
+    to = alias_as_device(to);
+    const c10::OptionalDeviceGuard guard(to.device());
+    copy_within(to, from);
+  }
   if (conjugate) to.conj_physical_();
   if (negate) to.neg_();
   return dst;

@@ -121,6 +121,9 @@ struct NllShape {
 
 NllArgs nll_args(const Tensor& self, const Tensor& target, const Tensor& weight, int64_t reduction,
                  int64_t ignore_index, NllShape shape, TargetError* error) {
+  // PyTorch's shape function checks this from 2.12 on; the kernel reads no other type.
+  TORCH_CHECK(target.scalar_type() == at::kLong || target.scalar_type() == at::kByte,
+              "expected target dtype to be Long or Byte, but got ", target.scalar_type());
   NllArgs args{};
   args.dtype = to_dtype(self.scalar_type());
   args.target_dtype = to_dtype(target.scalar_type());

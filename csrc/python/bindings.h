@@ -4,6 +4,7 @@
 
 namespace minitorch {
 
+void bind_bench(py::module& m);
 void bind_fallback(py::module& m);
 void bind_generator(py::module& m);
 void bind_runtime(py::module& m);

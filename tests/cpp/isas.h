@@ -1,4 +1,4 @@
-// Runs a test body on every instruction set that this build has and this processor can run.
+// Runs a test body on every instruction set that this build has and this processor can run, or once on a GPU.
 #pragma once
 #include <gtest/gtest.h>
 
@@ -11,6 +11,7 @@ template <class F>
 void on_each_isa(const F& body) {
   backend();
   const Slot best = active_slot;
+  if (best == Slot::cuda) return body();
   for (Slot slot : {Slot::baseline, Slot::avx2, Slot::avx512}) {
     if (slot > best || !copy_kernel.available(slot)) continue;
     active_slot = slot;

@@ -5,13 +5,12 @@
 #include <random>
 #include <vector>
 
+#include "memory.h"
 #include "kernels/convolution.h"
 #include "runtime/backend.h"
 
 namespace minitorch {
 namespace {
-
-const bool slot_selected = (select_cpu_slot(), true);
 
 struct Case {
   const char* name;
@@ -44,7 +43,7 @@ const Case kCases[] = {
 
 template <class T>
 struct Memory {
-  std::vector<T> data;
+  Vector<T> data;
   explicit Memory(int64_t n, std::mt19937& gen) : data(static_cast<size_t>(n)) {
     std::uniform_int_distribution<int> d(-8, 8);
     for (T& x : data) x = is_floating_v<T> ? static_cast<T>(static_cast<float>(d(gen)) / 4) : static_cast<T>(d(gen));
@@ -80,9 +79,9 @@ void check(const Case& c, bool channels_last, bool bias) {
   a.bias = bias ? pointer(added) : nullptr;
   for (int which = 0; which < 3; which++) {
     Memory<T>& result = which == 0 ? output : which == 1 ? input : weight;
-    const std::vector<T> before = result.data;
+    const Vector<T> before = result.data;
     which == 0 ? conv_forward_kernel(a) : which == 1 ? conv_backward_input_kernel(a) : conv_backward_weight_kernel(a);
-    const std::vector<T> actual = result.data;
+    const Vector<T> actual = result.data;
     result.data = before;
     conv_reference_kernel(which, a);
     for (size_t i = 0; i < actual.size(); i++)
@@ -114,7 +113,7 @@ TEST(ConvolutionFloat, DeepSumsSpanSeveralBlocks) {
 }
 
 TEST(ConvolutionFloat, NothingToSumLeavesTheBias) {
-  std::vector<float> output(12, -1.f), weight(3), bias = {1, 2, 3};
+  Vector<float> output(12, -1.f), weight(3), bias = {1, 2, 3};
   ConvArgs a;
   a.batch = 2, a.in_channels = 0, a.out_channels = 3;
   a.in_size[2] = a.out_size[2] = 2;

@@ -6,13 +6,12 @@
 #include <random>
 #include <vector>
 
+#include "memory.h"
 #include "kernels/gemm.h"
 #include "runtime/backend.h"
 
 namespace minitorch {
 namespace {
-
-const bool slot_selected = (select_cpu_slot(), true);
 
 // How a matrix lies in memory.
 enum class Layout { rows, columns, padded_rows, strided };
@@ -33,7 +32,7 @@ T random_value(std::mt19937& gen) {
 
 template <class T>
 struct Matrix {
-  std::vector<T> memory;
+  Vector<T> memory;
   MatrixView view;
   int64_t rows, cols, batch;
 
@@ -59,7 +58,7 @@ void check(int64_t batch, int64_t m, int64_t n, int64_t k, Layout la, Layout lb,
            bool conj = false) {
   std::mt19937 gen(static_cast<unsigned>(m * 31 + n * 17 + k));
   Matrix<T> a(batch, m, k, la, gen), b(batch, k, n, lb, gen), c(batch, m, n, lc, gen);
-  std::vector<T> expected = c.memory;
+  Vector<T> expected = c.memory;
   GemmArgs args;
   args.dtype = dtype_of<T>;
   args.batch = batch, args.m = m, args.n = n, args.k = k;
@@ -132,7 +131,7 @@ TEST(GemmFloat, LargeEnoughForThreadsAndSeveralBlocks) {
 
 TEST(GemmFloat, BetaZeroDoesNotReadTheAddend) {
   for (int64_t k : {0, 40}) {
-    std::vector<float> a(40, 1.f), b(40 * 3, 1.f), c(3, std::numeric_limits<float>::quiet_NaN());
+    Vector<float> a(40, 1.f), b(40 * 3, 1.f), c(3, std::numeric_limits<float>::quiet_NaN());
     GemmArgs args;
     args.m = 1, args.n = 3, args.k = k;
     args.a = {reinterpret_cast<char*>(a.data()), 40, 1};
@@ -144,7 +143,7 @@ TEST(GemmFloat, BetaZeroDoesNotReadTheAddend) {
 }
 
 TEST(GemmFloat, BroadcastAddend) {
-  std::vector<float> a(20 * 8, 1.f), b(8 * 40, 1.f), bias(40), c(20 * 40);
+  Vector<float> a(20 * 8, 1.f), b(8 * 40, 1.f), bias(40), c(20 * 40);
   for (int i = 0; i < 40; i++) bias[i] = static_cast<float>(i);
   GemmArgs args;
   args.m = 20, args.n = 40, args.k = 8;

@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "isas.h"
+#include "memory.h"
 
 namespace minitorch {
 namespace {
@@ -27,8 +28,8 @@ void convert(void* to, DType to_type, void* from, DType from_type, size_t n) {
 template <class T>
 void check_all(int exponent_bits) {
   on_each_isa([&] {
-    std::vector<uint16_t> bits(65536), back(65536);
-    std::vector<float> wide(65536);
+    Vector<uint16_t> bits(65536), back(65536);
+    Vector<float> wide(65536);
     for (int i = 0; i < 65536; i++) bits[i] = static_cast<uint16_t>(i);
     convert<T>(wide.data(), DType::F32, bits.data(), dtype_of<T>, 65536);
     convert<T>(back.data(), dtype_of<T>, wide.data(), DType::F32, 65536);
@@ -42,8 +43,8 @@ void check_all(int exponent_bits) {
       }
     }
     // The midpoint of every pair of neighbours rounds to the even one, its own neighbours to the nearer.
-    std::vector<float> around;
-    std::vector<uint16_t> expected;
+    Vector<float> around;
+    Vector<uint16_t> expected;
     for (int i = 0; i + 1 < 0x8000; i++) {
       const double low = value_of(static_cast<uint16_t>(i), exponent_bits);
       double high = value_of(static_cast<uint16_t>(i + 1), exponent_bits);
@@ -56,7 +57,7 @@ void check_all(int exponent_bits) {
       expected.insert(expected.end(), {even, static_cast<uint16_t>(i), static_cast<uint16_t>(i + 1),
                                        static_cast<uint16_t>(even | 0x8000)});
     }
-    std::vector<uint16_t> rounded(around.size());
+    Vector<uint16_t> rounded(around.size());
     convert<T>(rounded.data(), dtype_of<T>, around.data(), DType::F32, around.size());
     for (size_t i = 0; i < around.size(); i++) ASSERT_EQ(rounded[i], expected[i]) << around[i];
   });

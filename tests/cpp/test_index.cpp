@@ -1,4 +1,5 @@
 // The index iteration space and the kernels on it, against plain loops.
+#include "memory.h"
 #include "kernels/index.h"
 
 #include <gtest/gtest.h>
@@ -20,8 +21,7 @@ class Index : public ::testing::Test {
 };
 
 // A [rows, columns] selection of rows from a contiguous float table with `columns` columns.
-IndexArgs rows_of(std::vector<float>& values, std::vector<float>& table, const std::vector<int64_t>& index,
-                  int64_t columns) {
+IndexArgs rows_of(Vector<float>& values, Vector<float>& table, const Vector<int64_t>& index, int64_t columns) {
   IndexArgs a;
   a.ndim = 2;
   a.num_indices = 1;
@@ -42,15 +42,15 @@ IndexArgs rows_of(std::vector<float>& values, std::vector<float>& table, const s
   return a;
 }
 
-std::vector<int64_t> random_indices(int64_t count, int64_t bound) {
+Vector<int64_t> random_indices(int64_t count, int64_t bound) {
   std::mt19937_64 engine(7);
   std::uniform_int_distribution<int64_t> pick(-bound, bound - 1);
-  std::vector<int64_t> index(count);
+  Vector<int64_t> index(count);
   for (auto& i : index) i = pick(engine);
   return index;
 }
 
-TensorView view(void* data, DType dtype, std::vector<int64_t> sizes) {
+TensorView view(void* data, DType dtype, Vector<int64_t> sizes) {
   TensorView v;
   v.data = static_cast<char*>(data);
   v.dtype = dtype;
@@ -82,8 +82,8 @@ TEST_F(Index, SimplifyMergesAndReorders) {
 }
 
 TEST_F(Index, SimplifyKeepsAnIndexedDimensionApart) {
-  std::vector<float> values(12), table(12);
-  const std::vector<int64_t> index{0, 1, 2};
+  Vector<float> values(12), table(12);
+  const Vector<int64_t> index{0, 1, 2};
   IndexArgs a = rows_of(values, table, index, 4);
   simplify(a);
   ASSERT_EQ(a.ndim, 2);
@@ -93,10 +93,10 @@ TEST_F(Index, SimplifyKeepsAnIndexedDimensionApart) {
 
 TEST_F(Index, ReadsRowsAndElements) {
   for (int64_t columns : {1, 3, 700}) {
-    std::vector<float> table(50 * columns);
+    Vector<float> table(50 * columns);
     std::iota(table.begin(), table.end(), 0.f);
     const auto index = random_indices(2000, 50);
-    std::vector<float> values(index.size() * columns);
+    Vector<float> values(index.size() * columns);
     IndexArgs a = rows_of(values, table, index, columns);
     simplify(a);
     index_read_kernel(a);
@@ -107,11 +107,12 @@ TEST_F(Index, ReadsRowsAndElements) {
 }
 
 TEST_F(Index, AccumulationDoesNotDependOnThreads) {
+  MT_CPU_ONLY();
   for (int64_t columns : {1, 2, 400}) {
     std::mt19937 engine(3);
     std::normal_distribution<float> normal;
     const auto index = random_indices(40000, 50);
-    std::vector<float> values(index.size() * columns), expected(50 * columns), table(50 * columns);
+    Vector<float> values(index.size() * columns), expected(50 * columns), table(50 * columns);
     for (auto& v : values) v = normal(engine);
     for (size_t r = 0; r < index.size(); r++)
       for (int64_t c = 0; c < columns; c++)
@@ -129,8 +130,9 @@ TEST_F(Index, AccumulationDoesNotDependOnThreads) {
 }
 
 TEST_F(Index, LastAssignmentWins) {
+  MT_CPU_ONLY();
   const auto index = random_indices(100000, 30);
-  std::vector<float> values(index.size()), table(30, -1.f), expected(30, -1.f);
+  Vector<float> values(index.size()), table(30, -1.f), expected(30, -1.f);
   std::iota(values.begin(), values.end(), 0.f);
   for (size_t i = 0; i < index.size(); i++) expected[index[i] < 0 ? index[i] + 30 : index[i]] = values[i];
   IndexArgs a = rows_of(values, table, index, 1);
@@ -140,10 +142,11 @@ TEST_F(Index, LastAssignmentWins) {
 }
 
 TEST_F(Index, BadIndexIsReportedBeforeAnythingIsWritten) {
+  MT_CPU_ONLY();
   auto index = random_indices(100000, 30);
   index[99999] = 30;
-  std::vector<float> values(index.size(), 1.f), table(30, -1.f);
-  const std::vector<float> before = table;
+  Vector<float> values(index.size(), 1.f), table(30, -1.f);
+  const Vector<float> before = table;
   IndexArgs a = rows_of(values, table, index, 1);
   simplify(a);
   try {
@@ -162,8 +165,8 @@ TEST_F(Index, BadIndexIsReportedBeforeAnythingIsWritten) {
 
 TEST_F(Index, ExtremesPropagateNan) {
   const float nan = NAN;
-  std::vector<float> values{nan, 1.f, 5.f, -2.f}, table{3.f, nan, 3.f, 3.f};
-  const std::vector<int64_t> index{0, 1, 2, 3};
+  Vector<float> values{nan, 1.f, 5.f, -2.f}, table{3.f, nan, 3.f, 3.f};
+  const Vector<int64_t> index{0, 1, 2, 3};
   IndexArgs a = rows_of(values, table, index, 1);
   simplify(a);
   index_write_kernel(a, IndexWrite::maximum);
@@ -174,13 +177,13 @@ TEST_F(Index, ExtremesPropagateNan) {
 
 TEST_F(Index, NonzeroFindsCoordinatesInOrder) {
   std::mt19937 engine(5);
-  std::vector<int32_t> data(70 * 1000 * 3);
+  Vector<int32_t> data(70 * 1000 * 3);
   for (auto& x : data) x = engine() % 3 == 0 ? static_cast<int32_t>(engine()) | 1 : 0;
   const TensorView input = view(data.data(), DType::I32, {70, 1000, 3});
   NonzeroPlan plan;
   nonzero_plan_kernel(input, plan);
   const int64_t total = plan.before[plan.chunks];
-  std::vector<int64_t> found(total * 3), expected;
+  Vector<int64_t> found(total * 3), expected;
   for (int64_t i = 0; i < 70; i++)
     for (int64_t j = 0; j < 1000; j++)
       for (int64_t k = 0; k < 3; k++)
@@ -189,15 +192,15 @@ TEST_F(Index, NonzeroFindsCoordinatesInOrder) {
   nonzero_kernel(input, plan, view(found.data(), DType::I64, {total, 3}));
   EXPECT_EQ(found, expected);
 
-  std::vector<int64_t> few(10 * 3);
+  Vector<int64_t> few(10 * 3);
   nonzero_kernel(input, plan, view(few.data(), DType::I64, {10, 3}));
-  EXPECT_EQ(few, std::vector<int64_t>(expected.begin(), expected.begin() + 30));
+  EXPECT_EQ(few, Vector<int64_t>(expected.begin(), expected.begin() + 30));
 }
 
 TEST_F(Index, MaskedSelectAndScatterAreInverse) {
   std::mt19937 engine(9);
-  std::vector<double> data(90001);
-  std::vector<uint8_t> mask(data.size());
+  Vector<double> data(90001);
+  Vector<uint8_t> mask(data.size());
   for (size_t i = 0; i < data.size(); i++) {
     data[i] = static_cast<double>(i);
     mask[i] = engine() & 1;
@@ -207,7 +210,7 @@ TEST_F(Index, MaskedSelectAndScatterAreInverse) {
   NonzeroPlan plan;
   nonzero_plan_kernel(flags, plan);
   const int64_t total = plan.before[plan.chunks];
-  std::vector<double> selected(total), scattered(data.size(), -1.0);
+  Vector<double> selected(total), scattered(data.size(), -1.0);
   masked_select_kernel(input, flags, plan, view(selected.data(), DType::F64, {total}));
   masked_scatter_kernel(view(scattered.data(), DType::F64, {90001}), flags, plan,
                         view(selected.data(), DType::F64, {total}));

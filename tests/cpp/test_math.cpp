@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "isas.h"
+#include "memory.h"
 
 namespace minitorch {
 namespace {
@@ -26,8 +27,8 @@ double ulps(T result, long double exact) {
 }
 
 template <class T>
-std::vector<T> samples() {
-  std::vector<T> x;
+Vector<T> samples() {
+  Vector<T> x;
   if constexpr (sizeof(T) == 4) {
     for (uint64_t bits = 0; bits < (uint64_t{1} << 32); bits += 8191) {
       const uint32_t b = static_cast<uint32_t>(bits);
@@ -50,8 +51,8 @@ std::vector<T> samples() {
 }
 
 template <class T>
-std::vector<T> apply(PointwiseOp op, std::vector<T>& x) {
-  std::vector<T> y(x.size());
+Vector<T> apply(PointwiseOp op, Vector<T>& x) {
+  Vector<T> y(x.size());
   pointwise_kernel(op, flat_view(static_cast<int64_t>(x.size()), 1, {{y.data(), dtype_of<T>}, {x.data(), dtype_of<T>}}),
                    {});
   return y;
@@ -101,17 +102,18 @@ const Case kDouble[] = {
 
 template <class T, size_t N>
 void check(const Case (&cases)[N]) {
-  std::vector<T> x = samples<T>();
+  Vector<T> x = samples<T>();
   on_each_isa([&] {
     for (const Case& c : cases) {
-      const std::vector<T> y = apply(c.op, x);
+      const Vector<T> y = apply(c.op, x);
       double worst = 0;
       T where = 0;
       for (size_t i = 0; i < x.size(); i++) {
         const double error = ulps(y[i], c.exact(x[i]));
         if (!(error <= worst)) worst = error, where = x[i];
       }
-      EXPECT_LE(worst, c.most_ulps) << c.name << " at " << where;
+      // On a GPU these are CUDA's own functions, whose stated errors reach 4.
+      EXPECT_LE(worst, backend().host_accessible() ? c.most_ulps : 4.0) << c.name << " at " << where;
     }
   });
 }
@@ -122,10 +124,10 @@ TEST(Math, DoublePrecisionIsWithinNativesErrors) { check<double>(kDouble); }
 // 1 / (1 + exp(-x)), native's formula: three roundings, and zero once exp(-x) overflows.
 template <class T>
 void check_sigmoid(T lowest) {
-  std::vector<T> x = samples<T>();
+  Vector<T> x = samples<T>();
   std::erase_if(x, [&](T f) { return !(f > lowest); });
   on_each_isa([&] {
-    const std::vector<T> y = apply(PointwiseOp::sigmoid, x);
+    const Vector<T> y = apply(PointwiseOp::sigmoid, x);
     for (size_t i = 0; i < x.size(); i++) ASSERT_LE(ulps(y[i], sigmoid_of(x[i])), 2.5) << x[i];
   });
 }
@@ -135,10 +137,10 @@ TEST(Math, Sigmoid) {
 }
 
 TEST(Math, SpecialValuesAreC99s) {
-  std::vector<float> x = {0.0f, -0.0f, kInf, -kInf, kNan, 1.0f, -1.0f, 1e-45f, -1e-45f, 3e38f, -3e38f};
+  Vector<float> x = {0.0f, -0.0f, kInf, -kInf, kNan, 1.0f, -1.0f, 1e-45f, -1e-45f, 3e38f, -3e38f};
   on_each_isa([&] {
     for (const Case& c : kSingle) {
-      const std::vector<float> y = apply(c.op, x);
+      const Vector<float> y = apply(c.op, x);
       for (size_t i = 0; i < x.size(); i++) {
         const float exact = static_cast<float>(c.exact(x[i]));
         if (std::isnan(exact)) {
@@ -153,14 +155,14 @@ TEST(Math, SpecialValuesAreC99s) {
 }
 
 void check_binary(PointwiseOp op, const std::function<double(double, double)>& exact, double most) {
-  std::vector<float> grid = {0.0f,  -0.0f,  kInf,        -kInf,       kNan,   1.0f,       -1.0f,
-                             2.0f,  -2.0f,  3.0f,        -3.0f,       0.5f,   -0.5f,      1e-40f,
-                             1e38f, -1e38f, 16777216.0f, 16777217.0f, -7.25f, 1.0000001f, 0.99999994f};
+  Vector<float> grid = {0.0f,  -0.0f,  kInf,        -kInf,       kNan,   1.0f,       -1.0f,
+                        2.0f,  -2.0f,  3.0f,        -3.0f,       0.5f,   -0.5f,      1e-40f,
+                        1e38f, -1e38f, 16777216.0f, 16777217.0f, -7.25f, 1.0000001f, 0.99999994f};
   for (int i = 1; i < 400; i++) grid.push_back(static_cast<float>(std::sin(i * 12.9898) * std::exp2(i % 40 - 20)));
-  std::vector<float> a, b;
+  Vector<float> a, b;
   for (float p : grid)
     for (float q : grid) a.push_back(p), b.push_back(q);
-  std::vector<float> y(a.size());
+  Vector<float> y(a.size());
   on_each_isa([&] {
     pointwise_kernel(op,
                      flat_view(static_cast<int64_t>(a.size()), 1,
@@ -177,16 +179,20 @@ void check_binary(PointwiseOp op, const std::function<double(double, double)>& e
 }
 
 TEST(Math, Pow) {
-  check_binary(PointwiseOp::pow, [](double a, double b) { return std::pow(a, b); }, 0.6);
+  check_binary(
+      PointwiseOp::pow, [](double a, double b) { return std::pow(a, b); }, 0.6);
 }
 TEST(Math, Atan2) {
-  check_binary(PointwiseOp::atan2, [](double a, double b) { return std::atan2(a, b); }, 0.6);
+  check_binary(
+      PointwiseOp::atan2, [](double a, double b) { return std::atan2(a, b); }, 0.6);
 }
 TEST(Math, Hypot) {
-  check_binary(PointwiseOp::hypot, [](double a, double b) { return std::hypot(a, b); }, 0.6);
+  check_binary(
+      PointwiseOp::hypot, [](double a, double b) { return std::hypot(a, b); }, 0.6);
 }
 TEST(Math, FmodIsExact) {
-  check_binary(PointwiseOp::fmod, [](double a, double b) { return std::fmod(a, b); }, 0.0);
+  check_binary(
+      PointwiseOp::fmod, [](double a, double b) { return std::fmod(a, b); }, 0.0);
 }
 
 }  // namespace

@@ -5,6 +5,7 @@
 #include <random>
 #include <vector>
 
+#include "memory.h"
 #include "kernels/norm.h"
 #include "runtime/backend.h"
 
@@ -16,10 +17,10 @@ class Norm : public ::testing::Test {
   static void SetUpTestSuite() { select_cpu_slot(); }
 };
 
-std::vector<float> noise(size_t n, float mean, unsigned seed) {
+Vector<float> noise(size_t n, float mean, unsigned seed) {
   std::mt19937 engine(seed);
   std::normal_distribution<float> normal(mean, 1.0f);
-  std::vector<float> v(n);
+  Vector<float> v(n);
   for (float& x : v) x = normal(engine);
   return v;
 }
@@ -28,7 +29,7 @@ TEST_F(Norm, LayerNormMatchesDouble) {
   for (const int64_t cols : {1, 7, 16, 63, 64, 65, 1024, 5000}) {
     const int64_t rows = 5;
     const auto x = noise(rows * cols, 10, 1), w = noise(cols, 1, 2), b = noise(cols, 0, 3);
-    std::vector<float> y(x.size()), mean(rows), rstd(rows);
+    Vector<float> y(x.size()), mean(rows), rstd(rows);
     layer_norm_kernel({DType::F32, DType::F32, DType::F32, true, rows, cols, 1e-5, x.data(), w.data(), b.data(),
                        y.data(), mean.data(), rstd.data()});
     for (int64_t r = 0; r < rows; r++) {
@@ -47,23 +48,23 @@ TEST_F(Norm, LayerNormMatchesDouble) {
 // A float sum over so many equal terms would stop growing; the kernel's must not.
 TEST_F(Norm, LongSumsKeepTheirPrecision) {
   const int64_t cols = int64_t{1} << 25;
-  std::vector<float> x(cols, 1.0f), y(cols);
+  Vector<float> x(cols, 1.0f), y(cols);
   x[0] = 3.0f;
-  float mean = 0, rstd = 0;
-  layer_norm_kernel(
-      {DType::F32, DType::F32, DType::F32, true, 1, cols, 0, x.data(), nullptr, nullptr, y.data(), &mean, &rstd});
-  EXPECT_FLOAT_EQ(mean, 1.0f + 2.0f / cols);
-  EXPECT_NEAR(rstd, std::sqrt(cols) / 2, std::sqrt(cols) * 1e-4);
+  Vector<float> mean(1), rstd(1);
+  layer_norm_kernel({DType::F32, DType::F32, DType::F32, true, 1, cols, 0, x.data(), nullptr, nullptr, y.data(),
+                     mean.data(), rstd.data()});
+  EXPECT_FLOAT_EQ(mean[0], 1.0f + 2.0f / cols);
+  EXPECT_NEAR(rstd[0], std::sqrt(cols) / 2, std::sqrt(cols) * 1e-4);
 }
 
 TEST_F(Norm, BatchNormLayoutsAgree) {
   const int64_t n = 3, c = 21, hw = 37;
   const auto x = noise(n * c * hw, 2, 4), w = noise(c, 1, 5), b = noise(c, 0, 6);
-  std::vector<float> last(x.size());
+  Vector<float> last(x.size());
   for (int64_t i = 0; i < n; i++)
     for (int64_t j = 0; j < c; j++)
       for (int64_t k = 0; k < hw; k++) last[(i * hw + k) * c + j] = x[(i * c + j) * hw + k];
-  std::vector<float> y(x.size()), z(x.size()), mean(c, 0.5f), var(c, 2.0f), mean2 = mean, var2 = var, stats(4 * c);
+  Vector<float> y(x.size()), z(x.size()), mean(c, 0.5f), var(c, 2.0f), mean2 = mean, var2 = var, stats(4 * c);
   BatchNormArgs a{DType::F32,
                   DType::F32,
                   false,

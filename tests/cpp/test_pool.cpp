@@ -6,6 +6,7 @@
 #include <random>
 #include <vector>
 
+#include "memory.h"
 #include "kernels/pool.h"
 #include "runtime/backend.h"
 
@@ -23,7 +24,7 @@ struct Expected {
 };
 
 // The window of output (h, w) of one plane.
-Expected window_of(const std::vector<float>& x, const PoolShape& s, const PoolWindow& p, int64_t plane, int64_t h,
+Expected window_of(const Vector<float>& x, const PoolShape& s, const PoolWindow& p, int64_t plane, int64_t h,
                    int64_t w) {
   Expected e{-std::numeric_limits<float>::infinity(), 0, -1};
   for (int64_t i = 0; i < p.kernel[1]; i++)
@@ -56,15 +57,15 @@ TEST_F(Pool, EveryWindowGeometryInBothLayouts) {
             const PoolWindow p{{1, kernel, kernel}, {1, stride, stride}, {0, pad, pad}, {1, dilation, dilation}};
             s.out[1] = (height + 2 * pad - reach) / stride + 1;
             s.out[2] = (width + 2 * pad - reach) / stride + 1;
-            std::vector<float> x(n * c * height * width), last(x.size());
+            Vector<float> x(n * c * height * width), last(x.size());
             for (float& v : x) v = uniform(engine);
             for (int64_t i = 0; i < n; i++)
               for (int64_t j = 0; j < c; j++)
                 for (int64_t k = 0; k < height * width; k++)
                   last[(i * height * width + k) * c + j] = x[(i * c + j) * height * width + k];
             const int64_t out = s.out[1] * s.out[2];
-            std::vector<float> y(n * c * out), z(y.size()), mean(y.size());
-            std::vector<int64_t> index(y.size()), index_last(y.size());
+            Vector<float> y(n * c * out), z(y.size()), mean(y.size());
+            Vector<int64_t> index(y.size()), index_last(y.size());
             max_pool_kernel({DType::F32, s, p, x.data(), y.data(), index.data()});
             s.channels_last = true;
             max_pool_kernel({DType::F32, s, p, last.data(), z.data(), index_last.data()});
@@ -84,16 +85,17 @@ TEST_F(Pool, EveryWindowGeometryInBothLayouts) {
 }
 
 TEST_F(Pool, ScatterReportsABadIndexAndWritesTheRest) {
+  MT_CPU_ONLY();
   const PoolShape s{false, 1, 1, {1, 2, 2}, {1, 1, 3}};
-  const std::vector<float> x{1, 2, 4};
-  const std::vector<int64_t> index{3, 9, 3};
-  std::vector<float> y(4, -1);
+  const Vector<float> x{1, 2, 4};
+  const Vector<int64_t> index{3, 9, 3};
+  Vector<float> y(4, -1);
   bool failed = false;
   int64_t bad = 0;
   pool_scatter_kernel({DType::F32, s, true, x.data(), index.data(), y.data(), &failed, &bad});
   EXPECT_TRUE(failed);
   EXPECT_EQ(bad, 9);
-  EXPECT_EQ(y, (std::vector<float>{0, 0, 0, 5}));
+  EXPECT_EQ(y, (Vector<float>{0, 0, 0, 5}));
 }
 
 }  // namespace

@@ -5,6 +5,7 @@
 #include <random>
 #include <vector>
 
+#include "memory.h"
 #include "kernels/reduce.h"
 #include "runtime/backend.h"
 
@@ -13,9 +14,9 @@ namespace {
 
 struct Shape {
   const char* name;
-  std::vector<int64_t> sizes;  // dimension 0 fastest in the view
-  std::vector<int64_t> in;     // input strides, in elements
-  std::vector<bool> reduced;
+  Vector<int64_t> sizes;  // dimension 0 fastest in the view
+  Vector<int64_t> in;     // input strides, in elements
+  Vector<bool> reduced;
 };
 
 const Shape kShapes[] = {
@@ -43,7 +44,7 @@ class Reduce : public testing::TestWithParam<Shape> {
 
   // Builds a view with outputs that are dense over the kept dimensions.
   template <class In>
-  PointwiseView view(std::vector<In>& in, std::vector<std::pair<DType, std::vector<char>>>& out) {
+  PointwiseView view(Vector<In>& in, Vector<std::pair<DType, Vector<char>>>& out) {
     const Shape& s = GetParam();
     PointwiseView v{};
     v.ndim = static_cast<int>(s.sizes.size());
@@ -74,9 +75,9 @@ class Reduce : public testing::TestWithParam<Shape> {
 
   // The slices in the order of the outputs, each in the order of the view.
   template <class In>
-  std::vector<std::vector<In>> slices(const std::vector<In>& in) const {
+  Vector<Vector<In>> slices(const Vector<In>& in) const {
     const Shape& s = GetParam();
-    std::vector<std::vector<In>> result(kept_);
+    Vector<Vector<In>> result(kept_);
     int64_t numel = 1;
     for (int64_t n : s.sizes) numel *= n;
     for (int64_t i = 0; i < numel; i++) {
@@ -100,13 +101,13 @@ class Reduce : public testing::TestWithParam<Shape> {
 };
 
 template <class T>
-const T* as(const std::vector<char>& bytes) {
+const T* as(const Vector<char>& bytes) {
   return reinterpret_cast<const T*>(bytes.data());
 }
 
 TEST_P(Reduce, SumIsAsExactAsDouble) {
-  std::vector<float> in;
-  std::vector<std::pair<DType, std::vector<char>>> out{{DType::F32, {}}};
+  Vector<float> in;
+  Vector<std::pair<DType, Vector<char>>> out{{DType::F32, {}}};
   const PointwiseView v = view(in, out);
   for (float& x : in) x = std::uniform_real_distribution<float>(0, 1)(random_);
   reduce_kernel(ReduceOp::sum, v, {});
@@ -119,8 +120,8 @@ TEST_P(Reduce, SumIsAsExactAsDouble) {
 }
 
 TEST_P(Reduce, HalfInputsAccumulateInFloat) {
-  std::vector<BFloat16> in;
-  std::vector<std::pair<DType, std::vector<char>>> out{{DType::F32, {}}};
+  Vector<BFloat16> in;
+  Vector<std::pair<DType, Vector<char>>> out{{DType::F32, {}}};
   const PointwiseView v = view(in, out);
   for (BFloat16& x : in) x = std::uniform_real_distribution<float>(-1, 1)(random_);
   reduce_kernel(ReduceOp::mean, v, {});
@@ -133,8 +134,8 @@ TEST_P(Reduce, HalfInputsAccumulateInFloat) {
 }
 
 TEST_P(Reduce, IntegersSumExactlyBeyondFloat) {
-  std::vector<int64_t> in;
-  std::vector<std::pair<DType, std::vector<char>>> out{{DType::I64, {}}};
+  Vector<int64_t> in;
+  Vector<std::pair<DType, Vector<char>>> out{{DType::I64, {}}};
   const PointwiseView v = view(in, out);
   for (int64_t& x : in) x = (int64_t{1} << 55) + static_cast<int64_t>(random_());
   reduce_kernel(ReduceOp::sum, v, {});
@@ -147,8 +148,8 @@ TEST_P(Reduce, IntegersSumExactlyBeyondFloat) {
 }
 
 TEST_P(Reduce, MaxIndexIsTheFirstAndNanWins) {
-  std::vector<float> in;
-  std::vector<std::pair<DType, std::vector<char>>> out{{DType::F32, {}}, {DType::I64, {}}};
+  Vector<float> in;
+  Vector<std::pair<DType, Vector<char>>> out{{DType::F32, {}}, {DType::I64, {}}};
   const PointwiseView v = view(in, out);
   for (float& x : in) {
     x = static_cast<float>(random_() % 50);
@@ -169,8 +170,8 @@ TEST_P(Reduce, MaxIndexIsTheFirstAndNanWins) {
 }
 
 TEST_P(Reduce, VarianceSurvivesALargeMean) {
-  std::vector<float> in;
-  std::vector<std::pair<DType, std::vector<char>>> out{{DType::F64, {}}, {DType::F64, {}}};
+  Vector<float> in;
+  Vector<std::pair<DType, Vector<char>>> out{{DType::F64, {}}, {DType::F64, {}}};
   const PointwiseView v = view(in, out);
   for (float& x : in) x = 10000 + std::normal_distribution<float>(0, 1)(random_);
   ReduceParams params;
@@ -188,8 +189,8 @@ TEST_P(Reduce, VarianceSurvivesALargeMean) {
 }
 
 TEST_P(Reduce, AnyAllCountOfFloats) {
-  std::vector<float> in;
-  std::vector<std::pair<DType, std::vector<char>>> flag{{DType::Bool, {}}}, count{{DType::I64, {}}};
+  Vector<float> in;
+  Vector<std::pair<DType, Vector<char>>> flag{{DType::Bool, {}}}, count{{DType::I64, {}}};
   PointwiseView v = view(in, flag);
   for (float& x : in) x = random_() % 3 == 0 ? 0.0f : 0.25f;
   const auto expected = slices(in);

@@ -8,6 +8,7 @@
 #include <string>
 #include <thread>
 
+#include "memory.h"
 #include "runtime/backend.h"
 #include "runtime/environment.h"
 #include "runtime/errors.h"
@@ -76,6 +77,7 @@ TEST(Environment, RefusesNonsenseAndSaysWhatIsAllowed) {
 }
 
 TEST(CpuBackend, StreamsAreCurrentByThread) {
+  MT_CPU_ONLY();
   Backend& b = backend();
   EXPECT_EQ(b.current_stream(0), (Stream{0, 0}));
   const Stream s = b.new_stream(0, -1);
@@ -88,6 +90,7 @@ TEST(CpuBackend, StreamsAreCurrentByThread) {
 }
 
 TEST(CpuBackend, PooledStreamsComeBackAndNewOnesDoNot) {
+  MT_CPU_ONLY();
   Backend& b = backend();
   std::set<int64_t> pooled, fresh;
   for (int i = 0; i < 64; i++) pooled.insert(b.pooled_stream(0, false).id);
@@ -99,6 +102,7 @@ TEST(CpuBackend, PooledStreamsComeBackAndNewOnesDoNot) {
 }
 
 TEST(CpuBackend, EventsMeasureTime) {
+  MT_CPU_ONLY();
   Backend& b = backend();
   Event *start = b.create_event(0, true), *end = b.create_event(0, true), *plain = b.create_event(0, false);
   EXPECT_TRUE(b.query_event(start));
@@ -115,6 +119,7 @@ TEST(CpuBackend, EventsMeasureTime) {
 }
 
 TEST(CpuBackend, RefusesAnotherDevice) {
+  MT_CPU_ONLY();
   Backend& b = backend();
   try {
     b.set_device(7);
@@ -130,6 +135,7 @@ TEST(CpuBackend, RefusesAnotherDevice) {
 }
 
 TEST(CpuBackend, LargeMemoryStartsAtAHugePage) {
+  MT_CPU_ONLY();
   Backend& b = backend();
   const size_t bytes = size_t{6} << 20;
   void* p = b.system_allocate(0, bytes);

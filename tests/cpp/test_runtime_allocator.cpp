@@ -12,6 +12,7 @@
 #include <set>
 #include <thread>
 
+#include "memory.h"
 #include "runtime/caching_allocator.h"
 #include "runtime/device_memory.h"
 #include "runtime/errors.h"
@@ -369,6 +370,7 @@ TEST(CachingAllocator, KnowsItsOwnMemory) {
 }
 
 TEST(DeviceMemory, AChildAfterForkMayAllocateWhileThreadsWereBusy) {
+  MT_CPU_ONLY();
   caching_allocator(0);  // made before any fork, as importing the module does
   std::atomic<bool> stop{false};
   std::thread busy([&] {

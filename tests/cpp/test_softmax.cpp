@@ -5,6 +5,7 @@
 #include <random>
 #include <vector>
 
+#include "memory.h"
 #include "kernels/softmax.h"
 #include "runtime/backend.h"
 
@@ -17,7 +18,7 @@ class Softmax : public testing::TestWithParam<SoftmaxShape> {
 };
 
 template <class T>
-SoftmaxOperand operand(std::vector<T>& v) {
+SoftmaxOperand operand(Vector<T>& v) {
   return {reinterpret_cast<char*>(v.data()), dtype_of<T>};
 }
 
@@ -26,7 +27,7 @@ TEST_P(Softmax, ForwardAndBackwardMatchDouble) {
   const int64_t numel = s.outer * s.dim * s.inner;
   std::mt19937 random(3);
   std::normal_distribution<float> normal(0, 3);
-  std::vector<float> x(numel), y(numel), g(numel), dx(numel);
+  Vector<float> x(numel), y(numel), g(numel), dx(numel);
   for (float& v : x) v = normal(random);
   for (float& v : g) v = normal(random);
   for (SoftmaxOp op : {SoftmaxOp::softmax, SoftmaxOp::log_softmax}) {
@@ -64,7 +65,7 @@ INSTANTIATE_TEST_SUITE_P(Shapes, Softmax,
 TEST(SoftmaxMasked, LeavesMaskedElementsOut) {
   backend();
   const int64_t rows = 6, n = 40;
-  std::vector<float> x(rows * n), y(rows * n), g(rows * n, 1.0f), dx(rows * n);
+  Vector<float> x(rows * n), y(rows * n), g(rows * n, 1.0f), dx(rows * n);
   std::mt19937 random(5);
   for (size_t i = 0; i < x.size(); i++) x[i] = static_cast<float>(random() % 100) / 10, g[i] = x[i] - 3;
   bool mask[3 * 40];

@@ -1,10 +1,14 @@
 // Products with few rows (matrix-vector, small batches through a linear layer): B is read once, in place.
 //
 // Columns of B contiguous along k: each result is a dot product; 4 columns x up to 4 rows are computed together so that
-// each vector loaded is used four times. Rows of B contiguous along n: the micro-kernel reads B where it lies.
+// each vector loaded is used four times. Rows of B contiguous along n: the micro-kernel reads B where it lies, a panel
+// of columns at a time; with so few rows that memory is the limit, whole rows of B are streamed into sums in L1
+// instead.
 #include "kernels/cpu/gemm_skinny.h"
 
 #include <omp.h>
+
+#include <algorithm>
 
 #include "kernels/cpu/gemm_convert.h"
 #include "core/parallel.h"
@@ -165,6 +169,63 @@ void direct_range(const Problem<S>& p, const Element<S>* a, int64_t j0, int64_t 
   }
 }
 
+constexpr int64_t kStreamRows = 4;     // of A: beyond, the panels' reuse of B's vectors is worth more
+constexpr int64_t kStreamPanels = 64;  // whose sums fit in L1
+
+// sums += rows of B times the columns of A, for one panel and four rows of B: b[t * ldb + c], a[t * kHeight + r].
+template <class E, int kHeight, int kSteps>
+MT_INLINE void stream_panel(const E* MT_RESTRICT a, const E* MT_RESTRICT b, int64_t ldb, int64_t width,
+                            E* MT_RESTRICT sums) {
+  for (int64_t c = 0; c < width; c++)
+#pragma GCC unroll 4
+    for (int r = 0; r < kHeight; r++) {
+      E sum = sums[r * kColumns<E> + c];
+#pragma GCC unroll 4
+      for (int t = 0; t < kSteps; t++) sum = static_cast<E>(sum + a[t * kHeight + r] * b[t * ldb + c]);
+      sums[r * kColumns<E> + c] = sum;
+    }
+}
+
+// Columns [j0, j1) of C; A is one packed panel of kHeight rows. Sums over 256 steps are added up by store_tile, so
+// their rounding error stays that of the other paths.
+template <class S, int kHeight>
+void stream_range(const Problem<S>& p, const S* a, int64_t j0, int64_t j1) {
+  constexpr int64_t kDepth = 256, kTile = kHeight * kColumns<S>;
+  alignas(64) S sums[kStreamPanels * kTile];
+  for (int64_t kk = 0; kk < p.k; kk += kDepth) {
+    const int64_t end = min64(kk + kDepth, p.k), panels = ceil_div(j1 - j0, kColumns<S>);
+    std::fill_n(sums, panels * kTile, S(0));
+    const auto rows = [&]<int kSteps>(int64_t t) __attribute__((always_inline)) {
+      for (int64_t q = 0; q < panels; q++) {
+        const int64_t j = j0 + q * kColumns<S>;
+        stream_panel<S, kHeight, kSteps>(a + t * kHeight, p.b + t * p.b_row + j, p.b_row, min64(kColumns<S>, j1 - j),
+                                         sums + q * kTile);
+      }
+    };
+    int64_t t = kk;
+    for (; t + 4 <= end; t += 4) rows.template operator()<4>(t);
+    for (; t < end; t++) rows.template operator()<1>(t);
+    for (int64_t q = 0; q < panels; q++) {
+      const int64_t j = j0 + q * kColumns<S>;
+      store_tile<S>(p.out, sums + q * kTile, 0, j, kHeight, static_cast<int>(min64(kColumns<S>, j1 - j)), kk == 0,
+                    end == p.k);
+    }
+  }
+}
+
+template <class S>
+void stream_columns(const Problem<S>& p, const S* a, int64_t j0, int64_t j1) {
+  for (; j0 < j1; j0 += kStreamPanels * kColumns<S>) {
+    const int64_t end = min64(j1, j0 + kStreamPanels * kColumns<S>);
+    switch (p.m) {
+      case 1: stream_range<S, 1>(p, a, j0, end); break;
+      case 2: stream_range<S, 2>(p, a, j0, end); break;
+      case 3: stream_range<S, 3>(p, a, j0, end); break;
+      default: stream_range<S, 4>(p, a, j0, end); break;
+    }
+  }
+}
+
 template <class S>
 void multiply_direct(const Problem<S>& p, int threads) {
   using E = Element<S>;
@@ -174,7 +235,11 @@ void multiply_direct(const Problem<S>& p, int threads) {
   const int64_t panels = ceil_div(p.n, kColumns<E>);
   const int64_t grain = threads == 1 ? panels : max64(ceil_div(kSerialElements, p.k * kColumns<E>), 1);
   parallel_for(panels, grain, [&](int64_t begin, int64_t end) {
-    direct_range(p, a, begin * kColumns<E>, min64(p.n, end * kColumns<E>));
+    const int64_t j0 = begin * kColumns<E>, j1 = min64(p.n, end * kColumns<E>);
+    if constexpr (std::is_floating_point_v<S>) {
+      if (p.m <= kStreamRows) return stream_columns<S>(p, a, j0, j1);
+    }
+    direct_range(p, a, j0, j1);
   });
 }
 

@@ -155,7 +155,7 @@ void select_typed(const IndexArgs& a, DType mask_dtype, const NonzeroPlan& plan,
     }
     T* o = out.ptr<T>() + next[c] * out_stride;
     if (out_stride == 1) {
-      memcpy(o, kept, count * sizeof(T));
+      if (count > 0) memcpy(o, kept, count * sizeof(T));
     } else {
       for (int64_t i = 0; i < count; i++) o[i * out_stride] = kept[i];
     }
@@ -198,7 +198,15 @@ void fill_typed(const PointwiseView& v, T value) {
     if (stride == sizeof(T) && mask_stride == 1) {
       T* MT_RESTRICT out = reinterpret_cast<T*>(ptrs[0]);
       const uint8_t* MT_RESTRICT mask = reinterpret_cast<const uint8_t*>(ptrs[1]);
-      for (int64_t i = 0; i < n; i++) out[i] = mask[i] ? value : out[i];
+      if constexpr (std::is_integral_v<T>) {
+        // As arithmetic on bits: of a conditional GCC makes a conditional store, and no vector code.
+        for (int64_t i = 0; i < n; i++) {
+          const T chosen = static_cast<T>(T(0) - static_cast<T>(mask[i] != 0));
+          out[i] = static_cast<T>(out[i] ^ ((out[i] ^ value) & chosen));
+        }
+      } else {
+        for (int64_t i = 0; i < n; i++) out[i] = mask[i] ? value : out[i];
+      }
     } else {
       for (int64_t i = 0; i < n; i++)
         if (ptrs[1][i * mask_stride]) *reinterpret_cast<T*>(ptrs[0] + i * stride) = value;

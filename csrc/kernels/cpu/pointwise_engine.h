@@ -97,6 +97,10 @@ struct Outputs<functors::Two<A, B>> {
   static constexpr DType types[] = {dtype_of<A>, dtype_of<B>};
 };
 
+// Booleans are read as bytes: GCC has no vector type for a load of bool, and leaves the loop scalar.
+template <class T>
+using read_t = std::conditional_t<std::is_same_v<T, bool>, uint8_t, T>;
+
 // No __restrict__: an output may be the very same memory as an input (in place), which ivdep permits and restrict
 // forbids.
 template <class F, class R, class... In>
@@ -139,11 +143,11 @@ struct BlockOf<F, R (F::*)(In...) const> {
     [&]<size_t... I>(std::index_sequence<I...>) __attribute__((always_inline)) {
       if constexpr (outputs == 2) {
         loop_two(f, reinterpret_cast<decltype(R::first)*>(ptrs[0]), reinterpret_cast<decltype(R::second)*>(ptrs[1]), n,
-                 reinterpret_cast<const In*>(ptrs[2 + I])...);
+                 reinterpret_cast<const read_t<In>*>(ptrs[2 + I])...);
       } else if constexpr (requires { F::exceptional(In{}...); }) {
-        loop_with_exceptions(f, reinterpret_cast<R*>(ptrs[0]), n, reinterpret_cast<const In*>(ptrs[1 + I])...);
+        loop_with_exceptions(f, reinterpret_cast<R*>(ptrs[0]), n, reinterpret_cast<const read_t<In>*>(ptrs[1 + I])...);
       } else {
-        loop(f, reinterpret_cast<R*>(ptrs[0]), n, reinterpret_cast<const In*>(ptrs[1 + I])...);
+        loop(f, reinterpret_cast<R*>(ptrs[0]), n, reinterpret_cast<const read_t<In>*>(ptrs[1 + I])...);
       }
     }(std::index_sequence_for<In...>{});
   }

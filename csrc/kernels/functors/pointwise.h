@@ -103,25 +103,29 @@ MT_UNARY_FUNCTOR(Sqrt, math::sqrt(x))
 MT_UNARY_FUNCTOR(Reciprocal, T(1) / x)
 MT_UNARY_FUNCTOR(Rsqrt, T(1) / math::sqrt(x))
 
+// The host's polynomials of sin, cos and tan end at kTrigMax; beyond it libm reduces the argument.
 #if defined(__CUDA_ARCH__)
-#define MT_TRIG_FUNCTOR(Name, function) MT_UNARY_FUNCTOR(Name, math::function(x))
+#define MT_TRIG_EXCEPTIONS(argument, value)
 #else
-#define MT_TRIG_FUNCTOR(Name, function)                                          \
-  template <class T>                                                             \
-  struct Name {                                                                  \
-    MT_HD T operator()(T x) const { return math::function(x); }                  \
-    static MT_HD bool exceptional(T x)                                           \
-      requires(!is_complex_v<T>)                                                 \
-    {                                                                            \
-      return !(x < T(math::detail::kTrigMax) && x > T(-math::detail::kTrigMax)); \
-    }                                                                            \
-    MT_HD T exceptional_value(T x) const                                         \
-      requires(!is_complex_v<T>)                                                 \
-    {                                                                            \
-      return static_cast<T>(::function(static_cast<double>(x)));                 \
-    }                                                                            \
-  };
+#define MT_TRIG_EXCEPTIONS(argument, value)                                      \
+  static MT_HD bool exceptional(T x)                                             \
+    requires(!is_complex_v<T>)                                                   \
+  {                                                                              \
+    const T at = argument;                                                       \
+    return !(at < T(math::detail::kTrigMax) && at > T(-math::detail::kTrigMax)); \
+  }                                                                              \
+  MT_HD T exceptional_value(T x) const                                           \
+    requires(!is_complex_v<T>)                                                   \
+  {                                                                              \
+    return value;                                                                \
+  }
 #endif
+#define MT_TRIG_FUNCTOR(Name, function)                                       \
+  template <class T>                                                          \
+  struct Name {                                                               \
+    MT_HD T operator()(T x) const { return math::function(x); }               \
+    MT_TRIG_EXCEPTIONS(x, static_cast<T>(::function(static_cast<double>(x)))) \
+  };
 MT_TRIG_FUNCTOR(Sin, sin)
 MT_TRIG_FUNCTOR(Cos, cos)
 MT_TRIG_FUNCTOR(Tan, tan)
@@ -132,13 +136,13 @@ template <class T>
 struct Sinc {
   MT_HD T operator()(T x) const {
     const T product = T(math::kPi) * x;
-    if constexpr (is_complex_v<T>) {
-      return x == T(0) ? T(1) : math::sin(product) / product;
-    } else {
-      return x == T(0) ? T(1) : ::sin(product) / product;
-    }
+    const T value = math::sin(product) / product;
+    return x == T(0) ? T(1) : value;
   }
+  MT_TRIG_EXCEPTIONS(T(math::kPi) * x,
+                     static_cast<T>(::sin(static_cast<double>(T(math::kPi) * x))) / (T(math::kPi) * x))
 };
+#undef MT_TRIG_EXCEPTIONS
 
 // ---- Sign, rounding, classification --------------------------------------------------------------------------------
 template <class T>
@@ -290,31 +294,6 @@ struct DivTrunc {
   }
 };
 
-// Division rounded down. Floats: Python's definition, the exact quotient of a - fmod(a, b), made whole again where the
-// quotient has been rounded (CPython's float_floor_div).
-template <class T>
-struct DivFloor {
-  static constexpr bool divides = true, wide_scalar = true;
-  MT_HD T operator()(T a, T b) const {
-    if constexpr (std::is_floating_point_v<T>) {
-      if (b == T(0)) return a / b;
-      const T mod = ::fmod(a, b);
-      T quotient = (a - mod) / b;
-      if (mod != T(0) && (b < T(0)) != (mod < T(0))) quotient -= T(1);
-      if (quotient == T(0)) return ::copysign(T(0), a / b);
-      T floored = ::floor(quotient);
-      if (quotient - floored > T(0.5)) floored += T(1);
-      return floored;
-    } else if constexpr (std::is_signed_v<T>) {
-      if (b == T(-1)) return minus(T(0), a);
-      const T quotient = static_cast<T>(a / b);
-      return (a % b != 0) && ((a < 0) != (b < 0)) ? static_cast<T>(quotient - 1) : quotient;
-    } else {
-      return static_cast<T>(a / b);
-    }
-  }
-};
-
 #if defined(__CUDA_ARCH__)
 #define MT_FMOD_EXCEPTIONS(expression)
 #else
@@ -361,6 +340,34 @@ struct Remainder {  // sign of the divisor
   static constexpr bool divides = true;
   MT_HD T operator()(T a, T b) const { return towards_divisor(fmod_of(a, b), b); }
   MT_FMOD_EXCEPTIONS(towards_divisor(mod, b))
+};
+// Division rounded down. Floats: Python's definition, the exact quotient of a - fmod(a, b), made whole again where the
+// quotient has been rounded (CPython's float_floor_div).
+template <class T>
+MT_HD T floor_quotient(T a, T b, T mod) {
+  T quotient = (a - mod) / b;
+  quotient -= (mod != T(0)) & ((b < T(0)) != (mod < T(0))) ? T(1) : T(0);
+  T floored = ::floor(quotient);
+  floored += quotient - floored > T(0.5) ? T(1) : T(0);
+  const T plain = a / b, zero = ::copysign(T(0), plain);
+  floored = quotient == T(0) ? zero : floored;
+  return b == T(0) ? plain : floored;
+}
+template <class T>
+struct DivFloor {
+  static constexpr bool divides = true, wide_scalar = true;
+  MT_HD T operator()(T a, T b) const {
+    if constexpr (std::is_floating_point_v<T>) {
+      return floor_quotient(a, b, fmod_of(a, b));
+    } else if constexpr (std::is_signed_v<T>) {
+      if (b == T(-1)) return minus(T(0), a);
+      const T quotient = static_cast<T>(a / b);
+      return (a % b != 0) && ((a < 0) != (b < 0)) ? static_cast<T>(quotient - 1) : quotient;
+    } else {
+      return static_cast<T>(a / b);
+    }
+  }
+  MT_FMOD_EXCEPTIONS(floor_quotient(a, b, mod))
 };
 #undef MT_FMOD_EXCEPTIONS
 

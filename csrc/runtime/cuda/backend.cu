@@ -53,6 +53,7 @@ class CudaBackend final : public Backend {
       properties.major = p.major;
       properties.minor = p.minor;
       properties_.push_back(properties);
+      threads_.push_back(p.maxThreadsPerMultiProcessor);
       streams_.push_back(std::make_unique<Streams>());
     }
   }
@@ -104,10 +105,12 @@ class CudaBackend final : public Backend {
   bool query_stream(Stream stream) override { return finished(cudaStreamQuery(handle(stream)), "querying a stream"); }
   void synchronize_stream(Stream stream) override {
     cuda::check(cudaStreamSynchronize(handle(stream)), "synchronising a stream");
+    cuda::raise_fault();
   }
   void synchronize_device(int device) override {
     const ScopedDevice scope(device);
     cuda::check(cudaDeviceSynchronize(), "synchronising a device");
+    cuda::raise_fault();
   }
 
   Event* create_event(int device, bool timing) override {
@@ -137,6 +140,7 @@ class CudaBackend final : public Backend {
   }
   void synchronize_event(Event* event) override {
     cuda::check(cudaEventSynchronize(static_cast<CudaEvent*>(event)->handle), "synchronising an event");
+    cuda::raise_fault();
   }
   double elapsed_ms(Event* start, Event* end) override {
     auto *a = static_cast<CudaEvent*>(start), *b = static_cast<CudaEvent*>(end);
@@ -197,6 +201,7 @@ class CudaBackend final : public Backend {
     return s.handles.at(static_cast<size_t>(stream.id / 2 - 1));
   }
   const DeviceProperties& cached_properties(int device) const { return properties_[device]; }
+  int threads_per_multiprocessor(int device) const { return threads_[device]; }
 
  private:
   struct Streams {
@@ -226,6 +231,7 @@ class CudaBackend final : public Backend {
 
   const int count_;
   std::vector<DeviceProperties> properties_;
+  std::vector<int> threads_;
   std::vector<std::unique_ptr<Streams>> streams_;
 };
 
@@ -238,6 +244,27 @@ namespace cuda {
 cudaStream_t current_stream() { return instance->handle(instance->current_stream(instance->current_device())); }
 
 int multiprocessors() { return instance->cached_properties(instance->current_device()).multi_processor_count; }
+
+int threads_per_multiprocessor() { return instance->threads_per_multiprocessor(instance->current_device()); }
+
+Fault* fault_record() {
+  static Fault* const record = [] {
+    void* memory = nullptr;
+    check(cudaHostAlloc(&memory, sizeof(Fault), cudaHostAllocMapped | cudaHostAllocPortable),
+          "allocating the fault record");
+    return new (memory) Fault{};
+  }();
+  return record;
+}
+
+void raise_fault() {
+  Fault* const record = fault_record();
+  if (*reinterpret_cast<volatile unsigned*>(&record->ready) == 0) return;
+  const Fault fault = *record;
+  record->ready = 0;
+  record->claimed = 0;
+  index_fault(fault.what, fault.index, fault.size);
+}
 
 void check_launch(const char* kernel) {
   static const bool blocking = environment().launch_blocking;

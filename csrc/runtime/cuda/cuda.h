@@ -2,6 +2,7 @@
 #pragma once
 #include <cuda_runtime.h>
 
+#include <cstdint>
 #include <stdexcept>
 #include <string>
 
@@ -23,5 +24,30 @@ cudaStream_t current_stream();
 
 // Number of multiprocessors of the current device.
 int multiprocessors();
+int threads_per_multiprocessor();
+
+// A bad index that a kernel met: it is written to memory that the host sees, and the next synchronisation raises it.
+// The first one stays.
+struct Fault {
+  unsigned claimed;
+  unsigned ready;
+  const char* what;  // a host string: the operator
+  int64_t index, size;
+};
+Fault* fault_record();
+// Raises what fault_record() holds, if anything, and clears it. Call when the device is known to have finished.
+void raise_fault();
+
+#if defined(__CUDACC__)
+// `what` is a pointer to a string in host memory.
+__device__ inline void report_fault(Fault* fault, const char* what, int64_t index, int64_t size) {
+  if (atomicCAS_system(&fault->claimed, 0u, 1u) != 0) return;
+  fault->what = what;
+  fault->index = index;
+  fault->size = size;
+  __threadfence_system();
+  *reinterpret_cast<volatile unsigned*>(&fault->ready) = 1;
+}
+#endif
 
 }  // namespace minitorch::cuda

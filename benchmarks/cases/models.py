@@ -1,0 +1,155 @@
+"""Whole models, forward and forward+backward. Operations are counted by PyTorch's own counter, on meta tensors.
+
+CPU sizes are small batches of the real architectures; GPT-2 and ResNet-50 are whole. Bytes are the parameters, once
+forward and three times with backward: what must move even at the smallest batch.
+"""
+
+import sys
+from collections.abc import Callable
+from functools import cache
+from pathlib import Path
+
+import torch
+import torch.nn.functional as F
+from torch.utils.flop_counter import FlopCounterMode
+
+from benchmarks.models.gpt2 import GPT2
+from benchmarks.models.llama import Cache, Llama
+from benchmarks.models.lstm import LSTM
+from benchmarks.models.mlp import CNN, MLP
+from benchmarks.models.resnet import ResNet50
+from benchmarks.models.vit import ViT
+from minitorch_backend.bench.case import Case, Setup, Work, forward, short, training
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "examples"))
+
+BF16 = torch.bfloat16
+
+
+def images(*shape: int, classes: int) -> Callable[[Setup], tuple]:
+    return lambda s: (s.normal(*shape), s.integers(classes, shape[0]))
+
+
+def tokens(batch: int, length: int, vocabulary: int) -> Callable[[Setup], tuple]:
+    return lambda s: (s.integers(vocabulary, batch, length), s.integers(vocabulary, batch, length))
+
+
+@cache
+def costs(build: Callable[[], torch.nn.Module], shape: tuple, is_tokens: bool) -> tuple[int, int]:
+    """Parameters and forward operations of a model, without memory or time."""
+    with torch.device("meta"):
+        model = build().eval()
+        x = torch.zeros(shape, dtype=torch.int64) if is_tokens else torch.zeros(shape)
+    with FlopCounterMode(display=False) as counter, torch.no_grad():
+        model(x)
+    return sum(p.numel() for p in model.parameters()), counter.get_total_flops()
+
+
+def model(name, build, shape, classes, backend, dtype=torch.float32, floor=None, quick=False):
+    """Two cases of a model: inference, and a step's forward and backward with cross-entropy."""
+    is_tokens = build in LANGUAGE_MODELS
+    data = tokens(*shape, classes) if is_tokens else images(*shape, classes=classes)
+
+    def infer(setup: Setup) -> Work:
+        network = setup.module(build).eval().requires_grad_(False)
+        return forward(network, data(setup)[0])
+
+    def train(setup: Setup) -> Work:
+        network = setup.module(build)
+        x, target = data(setup)
+
+        def loss(x: torch.Tensor, target: torch.Tensor) -> torch.Tensor:
+            scores = network(x).flatten(0, -2)
+            return F.cross_entropy(scores if setup.reference else scores.float(), target.flatten())
+
+        return training(setup, loss, x, target, parameters=network.parameters())
+
+    parameters, flops = costs(build, shape, is_tokens)
+    size = "x".join(map(str, shape))
+    moved = float(parameters * dtype.itemsize)
+    common = {"dtype": dtype, "backends": (backend,)}
+    return [
+        Case(f"{name} {size} {short(dtype)}", infer, moved, float(flops), **common),
+        Case(
+            f"{name} fwd+bwd {size} {short(dtype)}", train, 3 * moved, 3.0 * flops, floor=floor, quick=quick, **common
+        ),
+    ]
+
+
+def decode(name, build, batch, past, backend, dtype=torch.float32):
+    """One more token for each sequence, with keys and values of the past in a cache."""
+
+    def make(setup: Setup) -> Work:
+        network = setup.module(build).eval().requires_grad_(False)
+        block = network.blocks[0]
+        shape = (batch, block.heads_kv, past + 1, block.size)
+        caches = [Cache(setup.normal(*shape), setup.normal(*shape), past) for _ in network.blocks]
+        return forward(network, setup.integers(1000, batch, 1), caches)
+
+    parameters, flops = costs(build, (batch, 1), True)
+    with torch.device("meta"):
+        network = build()
+    held = 2 * len(network.blocks) * batch * network.blocks[0].heads_kv * past * network.blocks[0].size
+    moved = float((parameters + held) * dtype.itemsize)
+    return Case(f"{name} {batch}x{past} {short(dtype)}", make, moved, float(flops), dtype=dtype, backends=(backend,))
+
+
+def demo(task_name: str) -> Callable[[Setup], Work]:
+    """A whole training step of `make demo`: zero_grad, forward, backward, clipping, optimizer, schedule."""
+
+    def make(setup: Setup) -> Work:
+        import tasks
+
+        task = getattr(tasks, task_name)(100_000)
+        run = task.run(setup.device)
+        if setup.reference:
+            run.model.double()
+        x, y = (setup.place(t) for t in task.batch(torch.Generator().manual_seed(0)))
+
+        def work() -> torch.Tensor:
+            torch.manual_seed(0)
+            return torch.tensor(run.step(x, y), dtype=torch.float64 if setup.reference else torch.float32)
+
+        return work
+
+    return make
+
+
+SMALL_LLAMA = {"vocabulary": 8192, "layers": 4, "width": 512, "heads": 8, "heads_kv": 2, "hidden": 1408}
+
+
+def small_llama() -> Llama:
+    return Llama(**SMALL_LLAMA)
+
+
+def small_vit() -> ViT:
+    return ViT(layers=6)
+
+
+LANGUAGE_MODELS = (GPT2, Llama, small_llama, LSTM)
+
+
+CASES = [
+    *model("MLP", MLP, (128, 784), 10, "cpu", quick=True),
+    *model("MLP", MLP, (1024, 784), 10, "cuda"),
+    *model("CNN", CNN, (32, 3, 32, 32), 10, "cpu", quick=True),
+    *model("CNN", CNN, (512, 3, 32, 32), 10, "cuda"),
+    *model("ResNet-50", ResNet50, (2, 3, 224, 224), 1000, "cpu"),
+    *model("ResNet-50", ResNet50, (64, 3, 224, 224), 1000, "cuda", floor=0.5),
+    *model("ResNet-50", ResNet50, (64, 3, 224, 224), 1000, "cuda", dtype=BF16, floor=0.5),
+    *model("GPT-2 124M", GPT2, (1, 128), 50304, "cpu"),
+    *model("GPT-2 124M", GPT2, (8, 1024), 50304, "cuda", floor=0.8),
+    *model("GPT-2 124M", GPT2, (16, 1024), 50304, "cuda", dtype=BF16, floor=0.8),
+    *model("Llama-style", small_llama, (2, 128), 8192, "cpu"),
+    *model("Llama-style", small_llama, (2, 128), 8192, "cpu", dtype=BF16),
+    *model("Llama-style", Llama, (8, 1024), 32000, "cuda", dtype=BF16),
+    *model("LSTM", LSTM, (16, 32), 1000, "cpu"),
+    *model("LSTM", LSTM, (64, 128), 1000, "cuda"),
+    *model("ViT-S/16", small_vit, (2, 3, 224, 224), 1000, "cpu"),
+    *model("ViT-S/16", ViT, (64, 3, 224, 224), 1000, "cuda", dtype=BF16),
+    decode("Llama-style decoding", small_llama, 1, 512, "cpu"),
+    decode("Llama-style decoding", small_llama, 4, 256, "cpu", dtype=BF16),
+    decode("Llama-style decoding", Llama, 8, 2048, "cuda", dtype=BF16),
+    *(Case(f"{title} training step", demo(task), floor=0.8, memory_floor=1.0, backends=("cpu", "cuda"),
+           quick=True) for title, task in (("digits CNN", "DigitsTask"), ("char-GPT", "TextTask"))),
+]  # fmt: skip

@@ -1,0 +1,68 @@
+"""One optimizer step. Parameters like a small transformer's: a few large matrices and many vectors.
+
+Bytes: parameter, gradient and state read, parameter and state written. Operations: about 4 an element for SGD, 12 for Adam.
+"""
+
+import torch
+
+from benchmarks.cases._table import cases
+from minitorch_backend.bench.case import Setup
+
+CPU_WIDTH, GPU_WIDTH = 384, 1024  # of 6 layers, 12 width² parameters each
+
+
+def parameters(setup: Setup, width: int) -> list[torch.nn.Parameter]:
+    shapes = [s for _ in range(6) for s in ((3 * width, width), (width, width), (4 * width, width), (width, 4 * width))]
+    shapes += [(width,)] * 24
+    made = []
+    for shape in shapes:
+        parameter = torch.nn.Parameter(setup.normal(*shape))
+        parameter.grad = setup.normal(*shape)
+        made.append(parameter)
+    return made
+
+
+def count(width: int) -> int:
+    return 72 * width * width + 24 * width
+
+
+def step(optimizer, **options):
+    def make(setup, width):
+        params = parameters(setup, width)
+        chosen = optimizer(params, lr=1e-4, **options)
+
+        def work():
+            chosen.step()
+            return params
+
+        return work
+
+    return make
+
+
+def clip(setup, width):
+    params = parameters(setup, width)
+
+    def work():
+        return torch.nn.utils.clip_grad_norm_(params, 1e9)
+
+    return work
+
+
+def states(number, flops):
+    """number of values of state an element; each is read and written."""
+    return {"elements": lambda w: (3 + 2 * number) * count(w), "flops": lambda w: flops * count(w)}
+
+
+SIZES = ((CPU_WIDTH,), (GPU_WIDTH,))
+CASES = [
+    *cases("SGD", step(torch.optim.SGD), *SIZES, **states(0, 2)),
+    *cases("SGD momentum foreach", step(torch.optim.SGD, momentum=0.9, foreach=True), *SIZES, **states(1, 4)),
+    *cases("Adam", step(torch.optim.Adam), *SIZES, quick=True, **states(2, 12)),
+    *cases("AdamW foreach", step(torch.optim.AdamW, foreach=True), *SIZES, cuda_floor=1.5, **states(2, 12)),
+    *cases("AdamW fused", step(torch.optim.AdamW, fused=True), *SIZES, **states(2, 12)),
+    *cases("AdamW one by one", step(torch.optim.AdamW, foreach=False, fused=False), *SIZES, **states(2, 12)),
+    *cases("RMSprop", step(torch.optim.RMSprop, foreach=True), *SIZES, **states(1, 8)),
+    *cases("Adagrad", step(torch.optim.Adagrad, foreach=True), *SIZES, **states(1, 6)),
+    *cases("clip_grad_norm_", clip, *SIZES, elements=count, flops=lambda w: 2 * count(w)),
+]  # fmt: skip

@@ -1,0 +1,182 @@
+"""minitorch on a GPU against native CUDA in one process: times and their ratio (native / ours: above 1 is faster).
+
+Usage: python benchmarks/cuda.py RESULT.json [part of a case's name...]
+
+Each case runs on both devices in turn, several times; the figure is the median of the rounds, and a round times enough
+calls back to back to hide the launch of the first. Small cases (host) show the cost of the call itself.
+"""
+
+import json
+import statistics
+import sys
+import time
+from collections.abc import Callable
+
+import torch
+import torch.nn.functional as F
+
+import minitorch_backend  # noqa: F401
+
+OURS, NATIVE = "minitorch", "cuda"
+ROUNDS = 5
+
+
+def time_calls(fn: Callable[[], object], synchronize: Callable[[], None], budget: float = 0.05) -> float:
+    """Seconds a call, over as many calls as fill the budget."""
+    fn()
+    synchronize()
+    start = time.perf_counter()
+    fn()
+    synchronize()
+    calls = max(1, min(1000, int(budget / max(time.perf_counter() - start, 1e-6))))
+    start = time.perf_counter()
+    for _ in range(calls):
+        fn()
+    synchronize()
+    return (time.perf_counter() - start) / calls
+
+
+Case = Callable[[str], Callable[[], object]]
+CASES: dict[str, Case] = {}
+
+
+def case(name: str) -> Callable[[Case], Case]:
+    def add(make: Case) -> Case:
+        CASES[name] = make
+        return make
+
+    return add
+
+
+def tensor_case(name: str, shapes: list[tuple[int, ...]], fn: Callable, dtype: torch.dtype = torch.float32) -> None:
+    """fn over random tensors of these shapes, without gradients."""
+
+    def make(device: str) -> Callable[[], object]:
+        args = [torch.randn(s, device="cpu").to(device=device, dtype=dtype) for s in shapes]
+        return lambda: fn(*args)
+
+    CASES[name] = make
+
+
+def backward_case(name: str, shapes: list[tuple[int, ...]], fn: Callable, dtype: torch.dtype = torch.float32) -> None:
+    """Forward and backward of fn."""
+
+    def make(device: str) -> Callable[[], object]:
+        args = [torch.randn(s).to(device=device, dtype=dtype).requires_grad_() for s in shapes]
+        weight = torch.ones_like(fn(*args))
+
+        def run() -> None:
+            fn(*args).backward(weight)
+            for a in args:
+                a.grad = None
+
+        return run
+
+    CASES[name] = make
+
+
+BIG, HALF = 1 << 27, torch.bfloat16
+tensor_case("host add of 16", [(16,), (16,)], torch.add)
+tensor_case("host mm of 16x16", [(16, 16), (16, 16)], torch.mm)
+tensor_case("copy 2^27", [(BIG,)], lambda x: x.clone())
+tensor_case("add 2^27", [(BIG,), (BIG,)], torch.add)
+tensor_case("add 2^27 bf16", [(BIG,), (BIG,)], torch.add, HALF)
+tensor_case("mul scalar 2^27", [(BIG,)], lambda x: x * 2)
+tensor_case("gelu 2^27 bf16", [(BIG,)], F.gelu, HALF)
+tensor_case("exp 2^27", [(BIG,)], torch.exp)
+tensor_case("add bias 8192x4096", [(8192, 4096), (4096,)], torch.add)
+tensor_case("cast to bf16 2^27", [(BIG,)], lambda x: x.to(HALF))
+tensor_case("transpose copy 8192x8192", [(8192, 8192)], lambda x: x.t().contiguous())
+tensor_case("sum 2^27", [(BIG,)], torch.sum)
+tensor_case("sum rows 8192x4096", [(8192, 4096)], lambda x: x.sum(1))
+tensor_case("sum columns 8192x4096", [(8192, 4096)], lambda x: x.sum(0))
+tensor_case("sum columns 8192x4096 bf16", [(8192, 4096)], lambda x: x.sum(0), HALF)
+tensor_case("argmax rows 8192x4096", [(8192, 4096)], lambda x: x.argmax(1))
+tensor_case("var rows 8192x4096", [(8192, 4096)], lambda x: x.var(1))
+backward_case("softmax 8192x4096", [(8192, 4096)], lambda x: F.softmax(x, 1))
+backward_case("softmax 8192x1024 bf16", [(8192, 1024)], lambda x: F.softmax(x, 1), HALF)
+backward_case("layer norm 8192x1024", [(8192, 1024), (1024,), (1024,)], lambda x, w, b: F.layer_norm(x, (1024,), w, b))
+backward_case("layer norm 8192x1024 bf16", [(8192, 1024), (1024,), (1024,)],
+              lambda x, w, b: F.layer_norm(x, (1024,), w, b), HALF)  # fmt: skip
+backward_case("batch norm 64x64x56x56", [(64, 64, 56, 56), (64,), (64,)],
+              lambda x, w, b: F.batch_norm(x, None, None, w, b, True))  # fmt: skip
+for n in (1024, 4096):
+    tensor_case(f"gemm bf16 {n}", [(n, n), (n, n)], torch.mm, HALF)
+    tensor_case(f"gemm fp32 {n}", [(n, n), (n, n)], torch.mm)
+tensor_case("bmm bf16 64x1024x1024x64", [(64, 1024, 64), (64, 64, 1024)], torch.bmm, HALF)
+for dim in (64, 128):
+    shape = (4, 16, 2048, dim)
+    tensor_case(f"attention d{dim} bf16 forward", [shape] * 3,
+                lambda q, k, v: F.scaled_dot_product_attention(q, k, v, is_causal=True), HALF)  # fmt: skip
+    backward_case(f"attention d{dim} bf16", [shape] * 3,
+                  lambda q, k, v: F.scaled_dot_product_attention(q, k, v, is_causal=True), HALF)  # fmt: skip
+backward_case("conv 3x3 64ch bf16", [(64, 64, 56, 56), (64, 64, 3, 3)], lambda x, w: F.conv2d(x, w, padding=1), HALF)
+backward_case("conv 3x3 64ch fp32", [(32, 64, 56, 56), (64, 64, 3, 3)], lambda x, w: F.conv2d(x, w, padding=1))
+backward_case("max pool 64x64x112x112", [(64, 64, 112, 112)], lambda x: F.max_pool2d(x, 3, 2, 1))
+
+
+@case("cross entropy 4096x50257 bf16")
+def cross_entropy(device: str) -> Callable[[], object]:
+    x = torch.randn(4096, 50257).to(device=device, dtype=HALF).requires_grad_()
+    t = torch.randint(0, 50257, (4096,)).to(device)
+
+    def run() -> None:
+        F.cross_entropy(x, t).backward()
+        x.grad = None
+
+    return run
+
+
+@case("embedding 50257x768, 8192 tokens")
+def embedding(device: str) -> Callable[[], object]:
+    w = torch.randn(50257, 768).to(device).requires_grad_()
+    t = torch.randint(0, 50257, (8192,)).to(device)
+    g = torch.ones(8192, 768).to(device)
+
+    def run() -> None:
+        F.embedding(t, w).backward(g)
+        w.grad = None
+
+    return run
+
+
+@case("AdamW 124M in 148 tensors (native: foreach)")
+def adamw(device: str) -> Callable[[], object]:
+    params = [torch.randn(840_000).to(device).requires_grad_() for _ in range(148)]
+    for p in params:
+        p.grad = torch.randn_like(p)
+    return torch.optim.AdamW(params, fused=True if device == OURS else None).step
+
+
+def main() -> int:
+    result_file, wanted = sys.argv[1], sys.argv[2:]
+    synchronize = {OURS: torch.minitorch.synchronize, NATIVE: torch.cuda.synchronize}
+    results = {}
+    print(f"{'case':44} {'ours ms':>10} {'native ms':>10} {'ratio':>7}")
+    for name, make in CASES.items():
+        if wanted and not any(part in name for part in wanted):
+            continue
+        times: dict[str, list[float]] = {OURS: [], NATIVE: []}
+        try:
+            torch.manual_seed(0)
+            calls = {d: make(d) for d in times}
+            for _ in range(ROUNDS):
+                for d, found in times.items():
+                    found.append(time_calls(calls[d], synchronize[d]))
+            del calls
+        except Exception as e:
+            results[name] = {"error": str(e).splitlines()[0]}
+            print(f"{name:44} {results[name]['error'][:90]}", flush=True)
+            continue
+        ours, native = (statistics.median(times[d]) for d in (OURS, NATIVE))
+        results[name] = {"ours_s": ours, "native_s": native, "ratio": native / ours, "rounds": times}
+        print(f"{name:44} {ours * 1e3:10.4f} {native * 1e3:10.4f} {native / ours:7.2f}", flush=True)
+        with open(result_file, "w") as f:
+            json.dump(
+                {"device": torch.cuda.get_device_name(), "torch": torch.__version__, "cases": results}, f, indent=1
+            )
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,263 @@
+// Convolution on CUDA as implicit matrix products: the three relations of kernels/convolution.h as Problems of
+// tile.cuh. Groups are the batch of the product.
+#include "kernels/convolution.h"
+
+#include "kernels/cuda/tile.cuh"
+
+namespace minitorch {
+inline namespace MINITORCH_ARCH {
+namespace {
+
+// n / d for 0 <= n < 2^31.
+struct Quotient {
+  Divider divider;
+  Quotient() = default;
+  explicit Quotient(int64_t d) : divider(static_cast<uint32_t>(d)) {}
+  // Returns the quotient and leaves the remainder in n.
+  __device__ __forceinline__ int64_t take(uint32_t& n) const {
+    const uint32_t q = divider.quotient(n);
+    const uint32_t r = n - q * divider.divisor;
+    n = q;
+    return r;
+  }
+};
+
+struct Shape {
+  ConvArgs c;
+  int64_t in_group, out_group;              // channels of a group
+  Quotient taps[3], outputs[3], inputs[3];  // depth, height, width
+  Quotient in_channels, out_channels;
+
+  explicit Shape(const ConvArgs& args) : c(args) {
+    in_group = args.in_channels / args.groups;
+    out_group = args.out_channels / args.groups;
+    for (int d = 0; d < 3; d++) {
+      taps[d] = Quotient(args.kernel[d]);
+      outputs[d] = Quotient(args.out_size[d]);
+      inputs[d] = Quotient(args.in_size[d]);
+    }
+    in_channels = Quotient(in_group);
+    out_channels = Quotient(out_group);
+  }
+  int64_t taps_count() const { return c.kernel[0] * c.kernel[1] * c.kernel[2]; }
+  int64_t outputs_count() const { return c.out_size[0] * c.out_size[1] * c.out_size[2]; }
+  int64_t inputs_count() const { return c.in_size[0] * c.in_size[1] * c.in_size[2]; }
+};
+
+__device__ __forceinline__ int64_t address(const ConvTensor& t, int64_t n, int64_t channel, const int64_t (&at)[3]) {
+  return n * t.strides[0] + channel * t.strides[1] + at[0] * t.strides[2] + at[1] * t.strides[3] + at[2] * t.strides[4];
+}
+
+// Splits a position into depth, height and width; what is left in `rest` is the outer index.
+__device__ __forceinline__ void decode(const Quotient (&sizes)[3], uint32_t& rest, int64_t (&at)[3]) {
+  at[2] = sizes[2].take(rest);
+  at[1] = sizes[1].take(rest);
+  at[0] = sizes[0].take(rest);
+}
+
+template <class S>
+struct Base {
+  Shape s;
+  int64_t m, n, k, batch;
+  bool a_along_k, b_along_k;
+  using C = tile::sum_t<S>;
+
+  explicit Base(const ConvArgs& args) : s(args), batch(args.groups) {}
+  __device__ __forceinline__ const S& at(const ConvTensor& t, int64_t offset) const {
+    return reinterpret_cast<const S*>(t.data)[offset];
+  }
+  __device__ __forceinline__ C biased(C sum, int64_t channel) const {
+    if (s.c.bias != nullptr) sum = sum + convert<C>(reinterpret_cast<const S*>(s.c.bias)[channel * s.c.bias_stride]);
+    return sum;
+  }
+  // The input pixel under tap `tap` of output position `out`; false in the padding.
+  __device__ __forceinline__ bool input_of(const int64_t (&out)[3], const int64_t (&tap)[3], int64_t (&in)[3]) const {
+    bool inside = true;
+#pragma unroll
+    for (int d = 0; d < 3; d++) {
+      in[d] = out[d] * s.c.stride[d] - s.c.padding[d] + tap[d] * s.c.dilation[d];
+      inside = inside && in[d] >= 0 && in[d] < s.c.in_size[d];
+    }
+    return inside;
+  }
+};
+
+// i = (sample, output position), k = (input channel, tap), j = output channel.
+template <class S>
+struct Forward : Base<S> {
+  using Base<S>::s;
+  using typename Base<S>::C;
+  explicit Forward(const ConvArgs& args) : Base<S>(args) {
+    this->m = args.batch * s.outputs_count();
+    this->n = s.out_group;
+    this->k = s.in_group * s.taps_count();
+    this->a_along_k = false;
+    this->b_along_k = true;
+  }
+  __device__ __forceinline__ S a(int64_t group, int64_t i, int64_t k) const {
+    uint32_t row = static_cast<uint32_t>(i), column = static_cast<uint32_t>(k);
+    int64_t out[3], tap[3], in[3];
+    decode(s.outputs, row, out);
+    decode(s.taps, column, tap);
+    if (!this->input_of(out, tap, in)) return S{};
+    return this->at(s.c.input, address(s.c.input, row, group * s.in_group + column, in));
+  }
+  __device__ __forceinline__ S b(int64_t group, int64_t k, int64_t j) const {
+    uint32_t row = static_cast<uint32_t>(k);
+    int64_t tap[3];
+    decode(s.taps, row, tap);
+    return this->at(s.c.weight, address(s.c.weight, group * s.out_group + j, row, tap));
+  }
+  __device__ __forceinline__ void store(int64_t group, int64_t i, int64_t j, C sum) const {
+    uint32_t row = static_cast<uint32_t>(i);
+    int64_t out[3];
+    decode(s.outputs, row, out);
+    const int64_t channel = group * s.out_group + j;
+    reinterpret_cast<S*>(s.c.output.data)[address(s.c.output, row, channel, out)] =
+        convert<S>(this->biased(sum, channel));
+  }
+};
+
+// i = (sample, input position), k = (output channel, tap), j = input channel.
+template <class S>
+struct BackwardInput : Base<S> {
+  using Base<S>::s;
+  using typename Base<S>::C;
+  Quotient strides[3];
+  explicit BackwardInput(const ConvArgs& args) : Base<S>(args) {
+    this->m = args.batch * s.inputs_count();
+    this->n = s.in_group;
+    this->k = s.out_group * s.taps_count();
+    this->a_along_k = false;
+    this->b_along_k = true;
+    for (int d = 0; d < 3; d++) strides[d] = Quotient(args.stride[d]);
+  }
+  __device__ __forceinline__ S a(int64_t group, int64_t i, int64_t k) const {
+    uint32_t row = static_cast<uint32_t>(i), column = static_cast<uint32_t>(k);
+    int64_t in[3], tap[3], out[3];
+    decode(s.inputs, row, in);
+    decode(s.taps, column, tap);
+#pragma unroll
+    for (int d = 0; d < 3; d++) {
+      const int64_t position = in[d] + s.c.padding[d] - tap[d] * s.c.dilation[d];
+      if (position < 0) return S{};
+      uint32_t quotient = static_cast<uint32_t>(position);
+      if (strides[d].take(quotient) != 0 || quotient >= s.c.out_size[d]) return S{};
+      out[d] = quotient;
+    }
+    return this->at(s.c.output, address(s.c.output, row, group * s.out_group + column, out));
+  }
+  __device__ __forceinline__ S b(int64_t group, int64_t k, int64_t j) const {
+    uint32_t row = static_cast<uint32_t>(k);
+    int64_t tap[3];
+    decode(s.taps, row, tap);
+    return this->at(s.c.weight, address(s.c.weight, group * s.out_group + row, j, tap));
+  }
+  __device__ __forceinline__ void store(int64_t group, int64_t i, int64_t j, C sum) const {
+    uint32_t row = static_cast<uint32_t>(i);
+    int64_t in[3];
+    decode(s.inputs, row, in);
+    const int64_t channel = group * s.in_group + j;
+    reinterpret_cast<S*>(s.c.input.data)[address(s.c.input, row, channel, in)] = convert<S>(this->biased(sum, channel));
+  }
+};
+
+// i = output channel, k = (sample, output position), j = (input channel, tap).
+template <class S>
+struct BackwardWeight : Base<S> {
+  using Base<S>::s;
+  using typename Base<S>::C;
+  explicit BackwardWeight(const ConvArgs& args) : Base<S>(args) {
+    this->m = s.out_group;
+    this->n = s.in_group * s.taps_count();
+    this->k = args.batch * s.outputs_count();
+    this->a_along_k = true;
+    this->b_along_k = true;
+  }
+  __device__ __forceinline__ S a(int64_t group, int64_t i, int64_t k) const {
+    uint32_t row = static_cast<uint32_t>(k);
+    int64_t out[3];
+    decode(s.outputs, row, out);
+    return this->at(s.c.output, address(s.c.output, row, group * s.out_group + i, out));
+  }
+  __device__ __forceinline__ S b(int64_t group, int64_t k, int64_t j) const {
+    uint32_t row = static_cast<uint32_t>(k), column = static_cast<uint32_t>(j);
+    int64_t out[3], tap[3], in[3];
+    decode(s.outputs, row, out);
+    decode(s.taps, column, tap);
+    if (!this->input_of(out, tap, in)) return S{};
+    return this->at(s.c.input, address(s.c.input, row, group * s.in_group + column, in));
+  }
+  __device__ __forceinline__ void store(int64_t group, int64_t i, int64_t j, C sum) const {
+    uint32_t column = static_cast<uint32_t>(j);
+    int64_t tap[3];
+    decode(s.taps, column, tap);
+    reinterpret_cast<S*>(s.c.weight.data)[address(s.c.weight, group * s.out_group + i, column, tap)] = convert<S>(sum);
+  }
+};
+
+// Index arithmetic is 32-bit: a larger batch goes in pieces.
+void check_size(const ConvArgs& a) {
+  const Shape s(a);
+  constexpr int64_t limit = (int64_t{1} << 31) - 1;
+  if (a.batch * std::max(s.outputs_count(), s.inputs_count()) > limit ||
+      std::max(s.in_group, s.out_group) * s.taps_count() > limit)
+    throw std::runtime_error("minitorch: convolution over more than 2^31 positions is not implemented on cuda");
+}
+
+using ConvTypes = Types<float, double, Half, BFloat16, Complex<float>, Complex<double>>;
+
+template <template <class> class Problem>
+void run(const char* name, const ConvArgs& a) {
+  check_size(a);
+  if (!dispatch(a.dtype, ConvTypes{}, [&](auto tag) {
+        using S = typename decltype(tag)::type;
+        tile::run<S>(Problem<S>(a));
+      }))
+    missing_kernel(name, name_of(a.dtype));
+  cuda::check_launch("launching a convolution");
+}
+
+void forward(const ConvArgs& a) { run<Forward>("conv_forward", a); }
+void backward_input(const ConvArgs& a) { run<BackwardInput>("conv_backward_input", a); }
+void backward_weight(const ConvArgs& a) { run<BackwardWeight>("conv_backward_weight", a); }
+
+// One result a thread.
+template <class S, class P>
+__global__ void __launch_bounds__(kThreads) reference_kernel(const __grid_constant__ P p) {
+  using C = tile::sum_t<S>;
+  MT_GRID_LOOP(at, p.batch * p.m * p.n) {
+    const int64_t j = at % p.n, i = at / p.n % p.m, batch = at / (p.n * p.m);
+    C sum = C(0);
+    for (int64_t k = 0; k < p.k; k++)
+      sum = tile::multiply_add(convert<C>(p.a(batch, i, k)), convert<C>(p.b(batch, k, j)), sum);
+    p.store(batch, i, j, sum);
+  }
+}
+
+template <class S, class P>
+void launch_reference(const P& p) {
+  if (p.batch * p.m * p.n == 0) return;
+  reference_kernel<S><<<grid_for(p.batch * p.m * p.n), kThreads, 0, cuda::current_stream()>>>(p);
+}
+
+void reference(int which, const ConvArgs& a) {
+  check_size(a);
+  if (!dispatch(a.dtype, FloatingTypes{}, [&](auto tag) {
+        using S = typename decltype(tag)::type;
+        if (which == 0) launch_reference<S>(Forward<S>(a));
+        if (which == 1) launch_reference<S>(BackwardInput<S>(a));
+        if (which == 2) launch_reference<S>(BackwardWeight<S>(a));
+      }))
+    missing_kernel("conv_reference", name_of(a.dtype));
+  cuda::check_launch("launching a reference convolution");
+}
+
+MT_REGISTER_KERNEL(conv_forward_kernel, &forward);
+MT_REGISTER_KERNEL(conv_backward_input_kernel, &backward_input);
+MT_REGISTER_KERNEL(conv_backward_weight_kernel, &backward_weight);
+MT_REGISTER_KERNEL(conv_reference_kernel, &reference);
+
+}  // namespace
+}  // namespace MINITORCH_ARCH
+}  // namespace minitorch

@@ -1,0 +1,526 @@
+// Normalisation on CUDA. All of it comes from two pieces: sums over a group of elements in double (a block a group, or
+// several blocks and a merge where groups are few), and a pointwise pass that applies per-group and per-channel
+// numbers.
+#include "kernels/norm.h"
+
+#include "kernels/cuda/launch.cuh"
+
+namespace minitorch {
+inline namespace MINITORCH_ARCH {
+namespace {
+
+struct Pair {
+  double a, b;
+};
+struct AddPairs {
+  __device__ __forceinline__ Pair operator()(Pair x, Pair y) const { return {x.a + y.a, x.b + y.b}; }
+};
+
+// Null pointers read as `absent`.
+template <class T>
+__device__ __forceinline__ T read(const void* p, DType dtype, int64_t i, T absent) {
+  return p == nullptr ? absent
+                      : load_as<T>(static_cast<const char*>(p) + i * static_cast<int64_t>(size_of(dtype)), dtype);
+}
+template <class T>
+__device__ __forceinline__ void write(void* p, DType dtype, int64_t i, T value) {
+  if (p != nullptr) store_as<T>(static_cast<char*>(p) + i * static_cast<int64_t>(size_of(dtype)), dtype, value);
+}
+
+template <class F>
+void by_compute(const char* name, DType dtype, const F& f) {
+  if (!dispatch(compute_dtype(dtype), FloatTypes{}, f)) missing_kernel(name, name_of(dtype));
+}
+
+unsigned threads_for(int64_t extent) {
+  return static_cast<unsigned>(std::clamp<int64_t>(ceil_div(extent, 4 * 32) * 32, 32, 512));
+}
+unsigned blocks_for(int64_t groups) { return static_cast<unsigned>(std::min<int64_t>(groups, int64_t{1} << 20)); }
+
+// ---- Layer norm ----------------------------------------------------------------------------------------------------
+
+template <class T>
+__global__ void __launch_bounds__(512) layer_norm_rows(const __grid_constant__ LayerNormArgs a) {
+  __shared__ Pair shared[32];
+  for (int64_t r = blockIdx.x; r < a.rows; r += gridDim.x) {
+    const int64_t base = r * a.cols;
+    const T first = a.centered ? read<T>(a.x, a.dtype, base, T(0)) : T(0);
+    const double centre = isfinite(first) ? static_cast<double>(first) : 0.0;
+    Pair sums{0, 0};
+    for (int64_t i = threadIdx.x; i < a.cols; i += blockDim.x) {
+      const double d = static_cast<double>(read<T>(a.x, a.dtype, base + i, T(0))) - centre;
+      sums.a += d;
+      sums.b += d * d;
+    }
+    sums = block_reduce(sums, shared, Pair{0, 0}, AddPairs());
+    const double n = static_cast<double>(a.cols), shift = a.centered ? sums.a / n : 0.0;
+    double variance = sums.b / n - shift * shift;
+    variance = variance < 0 ? 0 : variance;
+    const T mean = static_cast<T>(centre + shift), rstd = static_cast<T>(1 / ::sqrt(variance + a.eps));
+    if (threadIdx.x == 0) {
+      if (a.centered) write<T>(a.mean, a.stat_dtype, r, mean);
+      write<T>(a.rstd, a.stat_dtype, r, rstd);
+    }
+    for (int64_t i = threadIdx.x; i < a.cols; i += blockDim.x) {
+      const T x = read<T>(a.x, a.dtype, base + i, T(0));
+      const T w = read<T>(a.weight, a.param_dtype, i, T(1)), b = read<T>(a.bias, a.param_dtype, i, T(0));
+      write<T>(a.y, a.dtype, base + i, (x - mean) * rstd * w + b);
+    }
+  }
+}
+
+void layer_norm(const LayerNormArgs& a) {
+  if (a.rows * a.cols == 0) return;
+  by_compute("layer_norm", a.dtype, [&](auto tag) {
+    layer_norm_rows<typename decltype(tag)::type>
+        <<<blocks_for(a.rows), threads_for(a.cols), 0, cuda::current_stream()>>>(a);
+  });
+  cuda::check_launch("launching a layer norm");
+}
+
+// With g = dy * weight and xhat the normalised row: dx = rstd * (g - mean(g) - xhat * mean(g * xhat)).
+template <class T>
+__global__ void __launch_bounds__(512) layer_norm_dx(const __grid_constant__ LayerNormBackwardArgs a) {
+  __shared__ Pair shared[32];
+  for (int64_t r = blockIdx.x; r < a.rows; r += gridDim.x) {
+    const int64_t base = r * a.cols;
+    const T mean = a.centered ? read<T>(a.mean, a.stat_dtype, r, T(0)) : T(0);
+    const T rstd = read<T>(a.rstd, a.stat_dtype, r, T(1));
+    const auto g_at = [&](int64_t i) {
+      return read<T>(a.dy, a.dtype, base + i, T(0)) * read<T>(a.weight, a.param_dtype, i, T(1));
+    };
+    const auto xhat_at = [&](int64_t i) { return (read<T>(a.x, a.dtype, base + i, T(0)) - mean) * rstd; };
+    Pair sums{0, 0};
+    for (int64_t i = threadIdx.x; i < a.cols; i += blockDim.x) {
+      const T g = g_at(i);
+      sums.a += static_cast<double>(g);
+      sums.b += static_cast<double>(g * xhat_at(i));
+    }
+    sums = block_reduce(sums, shared, Pair{0, 0}, AddPairs());
+    const double n = static_cast<double>(a.cols);
+    const T c0 = a.centered ? static_cast<T>(sums.a / n) : T(0), c1 = static_cast<T>(sums.b / n);
+    for (int64_t i = threadIdx.x; i < a.cols; i += blockDim.x)
+      write<T>(a.dx, a.dtype, base + i, (g_at(i) - c0 - xhat_at(i) * c1) * rstd);
+  }
+}
+
+constexpr int kLines = 8;
+
+// dweight and dbias: threads along the columns, lines of threads and blocks along the rows.
+template <class T>
+__global__ void __launch_bounds__(32 * kLines)
+    layer_norm_columns(const __grid_constant__ LayerNormBackwardArgs a, Pair* partial) {
+  __shared__ Pair shared[kLines][33];
+  const int64_t column = blockIdx.x * int64_t{32} + threadIdx.x;
+  const int64_t begin = a.rows * blockIdx.y / gridDim.y, end = a.rows * (blockIdx.y + 1) / gridDim.y;
+  Pair sums{0, 0};
+  if (column < a.cols) {
+    for (int64_t r = begin + threadIdx.y; r < end; r += kLines) {
+      const T mean = a.centered ? read<T>(a.mean, a.stat_dtype, r, T(0)) : T(0);
+      const T rstd = read<T>(a.rstd, a.stat_dtype, r, T(1));
+      const T dy = read<T>(a.dy, a.dtype, r * a.cols + column, T(0));
+      const T x = read<T>(a.x, a.dtype, r * a.cols + column, T(0));
+      sums.a += static_cast<double>(dy * ((x - mean) * rstd));
+      sums.b += static_cast<double>(dy);
+    }
+  }
+  shared[threadIdx.y][threadIdx.x] = sums;
+  __syncthreads();
+  if (threadIdx.y != 0 || column >= a.cols) return;
+  for (int line = 1; line < kLines; line++) sums = AddPairs()(sums, shared[line][threadIdx.x]);
+  partial[blockIdx.y * a.cols + column] = sums;
+}
+
+// Sums of `parts` partial pairs of every column into two parameter gradients.
+template <class T>
+__global__ void __launch_bounds__(kThreads)
+    add_partials(const Pair* partial, int64_t parts, int64_t columns, void* first, void* second, DType dtype) {
+  MT_GRID_LOOP(i, columns) {
+    Pair sums{0, 0};
+    for (int64_t k = 0; k < parts; k++) sums = AddPairs()(sums, partial[k * columns + i]);
+    write<T>(first, dtype, i, static_cast<T>(sums.a));
+    write<T>(second, dtype, i, static_cast<T>(sums.b));
+  }
+}
+
+void layer_norm_backward(const LayerNormBackwardArgs& a) {
+  const cudaStream_t stream = cuda::current_stream();
+  by_compute("layer_norm_backward", a.dtype, [&](auto tag) {
+    using T = typename decltype(tag)::type;
+    if (a.dx != nullptr && a.rows * a.cols > 0)
+      layer_norm_dx<T><<<blocks_for(a.rows), threads_for(a.cols), 0, stream>>>(a);
+    if ((a.dweight == nullptr && a.dbias == nullptr) || a.cols == 0) return;
+    const int64_t tiles = ceil_div(a.cols, 32);
+    const int64_t parts = std::clamp<int64_t>(
+        std::min(ceil_div(int64_t{cuda::multiprocessors()} * 4, tiles), a.rows / (kLines * 4)), 1, 256);
+    const Scratch partial(parts * a.cols * static_cast<int64_t>(sizeof(Pair)));
+    layer_norm_columns<T>
+        <<<dim3(static_cast<unsigned>(tiles), static_cast<unsigned>(parts)), dim3(32, kLines), 0, stream>>>(
+            a, partial.get<Pair>());
+    add_partials<T><<<grid_for(a.cols), kThreads, 0, stream>>>(partial.get<Pair>(), parts, a.cols, a.dweight, a.dbias,
+                                                               a.param_dtype);
+  });
+  cuda::check_launch("launching a layer norm's gradient");
+}
+
+// ---- Batch norm ----------------------------------------------------------------------------------------------------
+
+// Element i of channel c, i in [0, n * spatial).
+struct ChannelIndex {
+  int64_t c, spatial;
+  bool channels_last;
+  __device__ __forceinline__ int64_t operator()(int64_t channel, int64_t i) const {
+    if (channels_last) return i * c + channel;
+    const int64_t sample = i / spatial;
+    return (sample * c + channel) * spatial + (i - sample * spatial);
+  }
+  __device__ __forceinline__ int64_t channel_of(int64_t at) const { return channels_last ? at % c : at / spatial % c; }
+};
+
+// Partial sums of f(channel, position) for each channel: partial[part * c + channel].
+template <class F>
+__global__ void __launch_bounds__(512) channel_sums(ChannelIndex index, int64_t extent, Pair* partial, F f) {
+  __shared__ Pair shared[32];
+  const int64_t channel = blockIdx.x, begin = extent * blockIdx.y / gridDim.y,
+                end = extent * (blockIdx.y + 1) / gridDim.y;
+  Pair sums{0, 0};
+  for (int64_t i = begin + threadIdx.x; i < end; i += blockDim.x)
+    sums = AddPairs()(sums, f(channel, index(channel, i)));
+  sums = block_reduce(sums, shared, Pair{0, 0}, AddPairs());
+  if (threadIdx.x == 0) partial[blockIdx.y * index.c + channel] = sums;
+}
+template <class F>
+__global__ void __launch_bounds__(32 * kLines)
+    channel_sums_last(ChannelIndex index, int64_t extent, Pair* partial, F f) {
+  __shared__ Pair shared[kLines][33];
+  const int64_t channel = blockIdx.x * int64_t{32} + threadIdx.x;
+  const int64_t begin = extent * blockIdx.y / gridDim.y, end = extent * (blockIdx.y + 1) / gridDim.y;
+  Pair sums{0, 0};
+  if (channel < index.c)
+    for (int64_t i = begin + threadIdx.y; i < end; i += kLines)
+      sums = AddPairs()(sums, f(channel, i * index.c + channel));
+  shared[threadIdx.y][threadIdx.x] = sums;
+  __syncthreads();
+  if (threadIdx.y != 0 || channel >= index.c) return;
+  for (int line = 1; line < kLines; line++) sums = AddPairs()(sums, shared[line][threadIdx.x]);
+  partial[blockIdx.y * index.c + channel] = sums;
+}
+
+int64_t channel_parts(const ChannelIndex& index, int64_t extent) {
+  const int64_t units = index.channels_last ? ceil_div(index.c, 32) : index.c;
+  return std::clamp<int64_t>(std::min(ceil_div(int64_t{cuda::multiprocessors()} * 4, units), extent / 1024), 1, 256);
+}
+
+template <class F>
+void launch_channel_sums(const ChannelIndex& index, int64_t extent, int64_t parts, Pair* partial, const F& f) {
+  const auto y = static_cast<unsigned>(parts);
+  if (index.channels_last) {
+    channel_sums_last<<<dim3(static_cast<unsigned>(ceil_div(index.c, 32)), y), dim3(32, kLines), 0,
+                        cuda::current_stream()>>>(index, extent, partial, f);
+  } else {
+    channel_sums<<<dim3(static_cast<unsigned>(index.c), y), threads_for(extent / parts), 0, cuda::current_stream()>>>(
+        index, extent, partial, f);
+  }
+}
+
+template <class T>
+struct BatchMoments {  // deviations from the channel's first element
+  BatchNormArgs a;
+  __device__ double centre(int64_t channel) const {
+    const T first = read<T>(a.x, a.dtype, a.channels_last ? channel : channel * a.spatial, T(0));
+    return isfinite(first) ? static_cast<double>(first) : 0.0;
+  }
+  __device__ Pair operator()(int64_t channel, int64_t at) const {
+    const double d = static_cast<double>(read<T>(a.x, a.dtype, at, T(0))) - centre(channel);
+    return {d, d * d};
+  }
+};
+
+// From the sums of a training batch to what is saved, and the running statistics.
+template <class T>
+__global__ void __launch_bounds__(kThreads)
+    batch_statistics(const __grid_constant__ BatchNormArgs a, const Pair* partial, int64_t parts) {
+  MT_GRID_LOOP(c, a.c) {
+    Pair sums{0, 0};
+    for (int64_t k = 0; k < parts; k++) sums = AddPairs()(sums, partial[k * a.c + c]);
+    const double n = static_cast<double>(a.n * a.spatial), shift = sums.a / n;
+    const double mean = BatchMoments<T>{a}.centre(c) + shift;
+    double variance = sums.b / n - shift * shift;
+    variance = variance < 0 ? 0 : variance;
+    write<T>(a.save_mean, a.param_dtype, c, static_cast<T>(mean));
+    write<T>(a.save_invstd, a.param_dtype, c,
+             static_cast<T>(a.save_variance ? variance : 1 / ::sqrt(variance + a.eps)));
+    if (a.running_mean != nullptr) {
+      const double old = read<T>(a.running_mean, a.param_dtype, c, T(0));
+      write<T>(a.running_mean, a.param_dtype, c, static_cast<T>(a.momentum * mean + (1 - a.momentum) * old));
+    }
+    if (a.running_var != nullptr) {
+      const double old = read<T>(a.running_var, a.param_dtype, c, T(0));
+      const double unbiased = variance * n / (n - 1);
+      write<T>(a.running_var, a.param_dtype, c, static_cast<T>(a.momentum * unbiased + (1 - a.momentum) * old));
+    }
+  }
+}
+
+template <class T>
+__global__ void __launch_bounds__(kThreads) batch_apply(const __grid_constant__ BatchNormArgs a, ChannelIndex index) {
+  MT_GRID_LOOP(i, a.n * a.c * a.spatial) {
+    const int64_t c = index.channel_of(i);
+    const void* means = a.training ? a.save_mean : a.running_mean;
+    const T mean = read<T>(means, a.param_dtype, c, T(0));
+    T invstd = read<T>(a.training ? a.save_invstd : a.running_var, a.param_dtype, c, T(1));
+    if (!a.training) invstd = T(1) / ::sqrt(invstd + static_cast<T>(a.eps));
+    const T x = read<T>(a.x, a.dtype, i, T(0));
+    write<T>(a.y, a.dtype, i,
+             (x - mean) * invstd * read<T>(a.weight, a.param_dtype, c, T(1)) + read<T>(a.bias, a.param_dtype, c, T(0)));
+  }
+}
+
+void batch_norm(const BatchNormArgs& a) {
+  const int64_t extent = a.n * a.spatial;
+  if (extent * a.c == 0) return;
+  const ChannelIndex index{a.c, a.spatial, a.channels_last};
+  const cudaStream_t stream = cuda::current_stream();
+  by_compute("batch_norm", a.dtype, [&](auto tag) {
+    using T = typename decltype(tag)::type;
+    if (a.training) {
+      const int64_t parts = channel_parts(index, extent);
+      const Scratch partial(parts * a.c * static_cast<int64_t>(sizeof(Pair)));
+      launch_channel_sums(index, extent, parts, partial.get<Pair>(), BatchMoments<T>{a});
+      batch_statistics<T><<<grid_for(a.c), kThreads, 0, stream>>>(a, partial.get<Pair>(), parts);
+    }
+    BatchNormArgs apply = a;
+    if (a.training && a.save_variance) {  // the saved number is a variance: the same formula as with running ones
+      apply.training = false;
+      apply.running_mean = a.save_mean;
+      apply.running_var = a.save_invstd;
+    }
+    if (a.y != nullptr) batch_apply<T><<<grid_for(extent * a.c), kThreads, 0, stream>>>(apply, index);
+  });
+  cuda::check_launch("launching a batch norm");
+}
+
+template <class T>
+__device__ __forceinline__ T batch_invstd(const BatchNormBackwardArgs& a, int64_t c) {
+  const T stat = read<T>(a.stat, a.param_dtype, c, T(1));
+  return a.training ? stat : T(1) / ::sqrt(stat + static_cast<T>(a.eps));
+}
+
+template <class T>
+struct BatchGradientSums {  // sum dy xhat, sum dy
+  BatchNormBackwardArgs a;
+  __device__ Pair operator()(int64_t channel, int64_t at) const {
+    const T dy = read<T>(a.dy, a.dtype, at, T(0)), x = read<T>(a.x, a.dtype, at, T(0));
+    const T xhat = (x - read<T>(a.mean, a.param_dtype, channel, T(0))) * batch_invstd<T>(a, channel);
+    return {static_cast<double>(dy * xhat), static_cast<double>(dy)};
+  }
+};
+
+__global__ void __launch_bounds__(kThreads)
+    merge_partials(const Pair* partial, int64_t parts, int64_t columns, Pair* total) {
+  MT_GRID_LOOP(i, columns) {
+    Pair sums{0, 0};
+    for (int64_t k = 0; k < parts; k++) sums = AddPairs()(sums, partial[k * columns + i]);
+    total[i] = sums;
+  }
+}
+
+template <class T>
+__global__ void __launch_bounds__(kThreads)
+    batch_dx(const __grid_constant__ BatchNormBackwardArgs a, ChannelIndex index, const Pair* totals) {
+  const T inverse = static_cast<T>(1.0 / static_cast<double>(a.n * a.spatial));
+  MT_GRID_LOOP(i, a.n * a.c * a.spatial) {
+    const int64_t c = index.channel_of(i);
+    const T invstd = batch_invstd<T>(a, c), w = read<T>(a.weight, a.param_dtype, c, T(1));
+    T g = read<T>(a.dy, a.dtype, i, T(0));
+    if (a.training) {
+      const T xhat = (read<T>(a.x, a.dtype, i, T(0)) - read<T>(a.mean, a.param_dtype, c, T(0))) * invstd;
+      g = g - static_cast<T>(totals[c].b) * inverse - xhat * (static_cast<T>(totals[c].a) * inverse);
+    }
+    write<T>(a.dx, a.dtype, i, g * invstd * w);
+  }
+}
+
+void batch_norm_backward(const BatchNormBackwardArgs& a) {
+  const int64_t extent = a.n * a.spatial;
+  if (extent * a.c == 0) return;
+  const ChannelIndex index{a.c, a.spatial, a.channels_last};
+  const cudaStream_t stream = cuda::current_stream();
+  by_compute("batch_norm_backward", a.dtype, [&](auto tag) {
+    using T = typename decltype(tag)::type;
+    const bool sums = a.dweight != nullptr || a.dbias != nullptr || (a.dx != nullptr && a.training);
+    const int64_t parts = channel_parts(index, extent);
+    const Scratch partial(sums ? (parts + 1) * a.c * static_cast<int64_t>(sizeof(Pair)) : 0);
+    Pair* const totals = sums ? partial.get<Pair>() + parts * a.c : nullptr;
+    if (sums) {
+      launch_channel_sums(index, extent, parts, partial.get<Pair>(), BatchGradientSums<T>{a});
+      merge_partials<<<grid_for(a.c), kThreads, 0, stream>>>(partial.get<Pair>(), parts, a.c, totals);
+      add_partials<T><<<grid_for(a.c), kThreads, 0, stream>>>(totals, 1, a.c, a.dweight, a.dbias, a.param_dtype);
+    }
+    if (a.dx != nullptr) batch_dx<T><<<grid_for(extent * a.c), kThreads, 0, stream>>>(a, index, totals);
+  });
+  cuda::check_launch("launching a batch norm's gradient");
+}
+
+// ---- Group norm ----------------------------------------------------------------------------------------------------
+
+// Element i of group g of sample n; its channel within the group is i / spatial.
+struct GroupIndex {
+  int64_t c, spatial, groups, width;  // width: channels of a group
+  bool channels_last;
+  __device__ __forceinline__ int64_t operator()(int64_t sample, int64_t group, int64_t channel, int64_t s) const {
+    const int64_t at = group * width + channel;
+    return channels_last ? (sample * spatial + s) * c + at : (sample * c + at) * spatial + s;
+  }
+};
+
+template <class T>
+__global__ void __launch_bounds__(512) group_norm_groups(const __grid_constant__ GroupNormArgs a, GroupIndex index) {
+  __shared__ Pair shared[32];
+  const int64_t extent = index.width * a.spatial;
+  for (int64_t u = blockIdx.x; u < a.n * a.groups; u += gridDim.x) {
+    const int64_t sample = u / a.groups, group = u % a.groups;
+    const auto at = [&](int64_t i) {
+      return index.channels_last ? index(sample, group, i % index.width, i / index.width)
+                                 : index(sample, group, i / a.spatial, i % a.spatial);
+    };
+    const auto channel = [&](int64_t i) {
+      return group * index.width + (index.channels_last ? i % index.width : i / a.spatial);
+    };
+    const T first = read<T>(a.x, a.dtype, at(0), T(0));
+    const double centre = isfinite(first) ? static_cast<double>(first) : 0.0;
+    Pair sums{0, 0};
+    for (int64_t i = threadIdx.x; i < extent; i += blockDim.x) {
+      const double d = static_cast<double>(read<T>(a.x, a.dtype, at(i), T(0))) - centre;
+      sums.a += d;
+      sums.b += d * d;
+    }
+    sums = block_reduce(sums, shared, Pair{0, 0}, AddPairs());
+    const double n = static_cast<double>(extent), shift = sums.a / n;
+    double variance = sums.b / n - shift * shift;
+    variance = variance < 0 ? 0 : variance;
+    const T mean = static_cast<T>(centre + shift), rstd = static_cast<T>(1 / ::sqrt(variance + a.eps));
+    if (threadIdx.x == 0) {
+      write<T>(a.mean, a.stat_dtype, u, mean);
+      write<T>(a.rstd, a.stat_dtype, u, rstd);
+    }
+    for (int64_t i = threadIdx.x; i < extent; i += blockDim.x) {
+      const int64_t c = channel(i);
+      const T x = read<T>(a.x, a.dtype, at(i), T(0));
+      write<T>(a.y, a.dtype, at(i),
+               (x - mean) * rstd * read<T>(a.weight, a.param_dtype, c, T(1)) + read<T>(a.bias, a.param_dtype, c, T(0)));
+    }
+  }
+}
+
+GroupIndex group_index(int64_t c, int64_t spatial, int64_t groups, bool channels_last) {
+  return {c, spatial, groups, c / groups, channels_last};
+}
+
+void group_norm(const GroupNormArgs& a) {
+  if (a.n * a.c * a.spatial == 0) return;
+  const GroupIndex index = group_index(a.c, a.spatial, a.groups, a.channels_last);
+  by_compute("group_norm", a.dtype, [&](auto tag) {
+    group_norm_groups<typename decltype(tag)::type>
+        <<<blocks_for(a.n * a.groups), threads_for(index.width * a.spatial), 0, cuda::current_stream()>>>(a, index);
+  });
+  cuda::check_launch("launching a group norm");
+}
+
+// Per sample and channel: sum over space of dy * x and of dy.
+template <class T>
+__global__ void __launch_bounds__(512)
+    group_channel_sums(const __grid_constant__ GroupNormBackwardArgs a, GroupIndex index, Pair* sums) {
+  __shared__ Pair shared[32];
+  for (int64_t u = blockIdx.x; u < a.n * a.c; u += gridDim.x) {
+    const int64_t sample = u / a.c, channel = u % a.c;
+    Pair mine{0, 0};
+    for (int64_t s = threadIdx.x; s < a.spatial; s += blockDim.x) {
+      const int64_t at = index(sample, channel / index.width, channel % index.width, s);
+      const double dy = read<T>(a.dy, a.dtype, at, T(0));
+      mine.a += dy * static_cast<double>(read<T>(a.x, a.dtype, at, T(0)));
+      mine.b += dy;
+    }
+    mine = block_reduce(mine, shared, Pair{0, 0}, AddPairs());
+    if (threadIdx.x == 0) sums[u] = mine;
+  }
+}
+
+// Per group: mean(g xhat) and mean(g) from the sums of its channels.
+template <class T>
+__global__ void __launch_bounds__(kThreads)
+    group_means(const __grid_constant__ GroupNormBackwardArgs a, GroupIndex index, const Pair* sums, Pair* means) {
+  MT_GRID_LOOP(u, a.n * a.groups) {
+    const double mean = read<T>(a.mean, a.stat_dtype, u, T(0)), rstd = read<T>(a.rstd, a.stat_dtype, u, T(1));
+    Pair total{0, 0};
+    for (int64_t k = 0; k < index.width; k++) {
+      const Pair s = sums[u * index.width + k];
+      const double w = read<T>(a.weight, a.param_dtype, u % a.groups * index.width + k, T(1));
+      total.a += w * (s.a - mean * s.b) * rstd;
+      total.b += w * s.b;
+    }
+    const double n = static_cast<double>(index.width * a.spatial);
+    means[u] = {total.a / n, total.b / n};
+  }
+}
+
+template <class T>
+__global__ void __launch_bounds__(kThreads)
+    group_dx(const __grid_constant__ GroupNormBackwardArgs a, GroupIndex index, const Pair* means) {
+  MT_GRID_LOOP(i, a.n * a.c * a.spatial) {
+    const int64_t sample = i / (a.c * a.spatial);
+    const int64_t c = a.channels_last ? i % a.c : i / a.spatial % a.c;
+    const int64_t u = sample * a.groups + c / index.width;
+    const T mean = read<T>(a.mean, a.stat_dtype, u, T(0)), rstd = read<T>(a.rstd, a.stat_dtype, u, T(1));
+    const T g = read<T>(a.dy, a.dtype, i, T(0)) * read<T>(a.weight, a.param_dtype, c, T(1));
+    const T xhat = (read<T>(a.x, a.dtype, i, T(0)) - mean) * rstd;
+    write<T>(a.dx, a.dtype, i, (g - static_cast<T>(means[u].b) - xhat * static_cast<T>(means[u].a)) * rstd);
+  }
+}
+
+template <class T>
+__global__ void __launch_bounds__(kThreads)
+    group_parameters(const __grid_constant__ GroupNormBackwardArgs a, GroupIndex index, const Pair* sums) {
+  MT_GRID_LOOP(c, a.c) {
+    Pair total{0, 0};
+    for (int64_t n = 0; n < a.n; n++) {
+      const Pair s = sums[n * a.c + c];
+      const int64_t u = n * a.groups + c / index.width;
+      const double mean = read<T>(a.mean, a.stat_dtype, u, T(0)), rstd = read<T>(a.rstd, a.stat_dtype, u, T(1));
+      total.a += (s.a - mean * s.b) * rstd;
+      total.b += s.b;
+    }
+    write<T>(a.dweight, a.param_dtype, c, static_cast<T>(total.a));
+    write<T>(a.dbias, a.param_dtype, c, static_cast<T>(total.b));
+  }
+}
+
+void group_norm_backward(const GroupNormBackwardArgs& a) {
+  if (a.n * a.c * a.spatial == 0) return;
+  const GroupIndex index = group_index(a.c, a.spatial, a.groups, a.channels_last);
+  const cudaStream_t stream = cuda::current_stream();
+  by_compute("group_norm_backward", a.dtype, [&](auto tag) {
+    using T = typename decltype(tag)::type;
+    const Scratch memory((a.n * a.c + a.n * a.groups) * static_cast<int64_t>(sizeof(Pair)));
+    Pair *const sums = memory.get<Pair>(), *const means = sums + a.n * a.c;
+    group_channel_sums<T><<<blocks_for(a.n * a.c), threads_for(a.spatial), 0, stream>>>(a, index, sums);
+    if (a.dx != nullptr) {
+      group_means<T><<<grid_for(a.n * a.groups), kThreads, 0, stream>>>(a, index, sums, means);
+      group_dx<T><<<grid_for(a.n * a.c * a.spatial), kThreads, 0, stream>>>(a, index, means);
+    }
+    if (a.dweight != nullptr || a.dbias != nullptr)
+      group_parameters<T><<<grid_for(a.c), kThreads, 0, stream>>>(a, index, sums);
+  });
+  cuda::check_launch("launching a group norm's gradient");
+}
+
+MT_REGISTER_KERNEL(layer_norm_kernel, &layer_norm);
+MT_REGISTER_KERNEL(layer_norm_backward_kernel, &layer_norm_backward);
+MT_REGISTER_KERNEL(batch_norm_kernel, &batch_norm);
+MT_REGISTER_KERNEL(batch_norm_backward_kernel, &batch_norm_backward);
+MT_REGISTER_KERNEL(group_norm_kernel, &group_norm);
+MT_REGISTER_KERNEL(group_norm_backward_kernel, &group_norm_backward);
+
+}  // namespace
+}  // namespace MINITORCH_ARCH
+}  // namespace minitorch

@@ -1,0 +1,11 @@
+// MT_ARITHMETIC_OPS of kernels/pointwise.h for CUDA.
+#include "kernels/cuda/pointwise_engine.cuh"
+
+namespace minitorch {
+inline namespace MINITORCH_ARCH {
+namespace {
+constexpr engine::Dense kDense = engine::Dense::usual;
+}
+MT_DEFINE_ENTRIES(arithmetic_entry, MT_ARITHMETIC_OPS)
+}  // namespace MINITORCH_ARCH
+}  // namespace minitorch

@@ -1,0 +1,519 @@
+// Reductions on CUDA. A reducer says how elements are folded into an accumulator; two kernels walk the data:
+//
+//  rows     memory runs along the reduced dimensions: a block, or a warp for short slices, folds a slice;
+//  columns  memory runs along the kept ones: neighbouring threads fold neighbouring slices.
+//
+// With few slices the reduced extent is cut into segments by shape alone; the partial results are merged in order by a
+// second launch. So results are the same from run to run.
+#include "kernels/reduce.h"
+
+#include <cmath>
+#include <limits>
+
+#include "kernels/cuda/launch.cuh"
+
+namespace minitorch {
+inline namespace MINITORCH_ARCH {
+namespace {
+
+struct Params {
+  ReduceOp op;
+  double p, correction;
+};
+
+struct Args {
+  int64_t outputs, extent, segments;
+  Space kept, reduced;
+  int64_t kept_in[kCudaDims], kept_out[2][kCudaDims], reduced_in[kCudaDims];
+  const char* in;
+  char* out[2];
+  DType in_dtype, out_dtype[2];
+  bool packed;  // slices are dense, 16-byte aligned and of a type that is read 16 bytes at a time
+  char* partial;
+};
+
+// ---- Reducers ------------------------------------------------------------------------------------------------------
+
+template <class T>
+struct SumReducer {  // sum, nansum, mean
+  using Element = T;
+  using Acc = T;
+  static __device__ Acc init(const Params&) { return T(0); }
+  static __device__ void fold(Acc& acc, T x, int64_t, T, const Params& p) {
+    acc = acc + (p.op == ReduceOp::nansum && x != x ? T(0) : x);
+  }
+  static __device__ Acc merge(Acc a, Acc b, const Params&) { return a + b; }
+  static __device__ void finish(Acc acc, T, const Args& a, char* const* out, const Params& p) {
+    if constexpr (!std::is_integral_v<T>) {
+      if (p.op == ReduceOp::mean) acc = acc / T(static_cast<real_t<T>>(a.extent));
+    }
+    store_as<T>(out[0], a.out_dtype[0], acc);
+  }
+};
+
+template <class T>
+struct ProdReducer : SumReducer<T> {
+  static __device__ T init(const Params&) { return T(1); }
+  static __device__ void fold(T& acc, T x, int64_t, T, const Params&) { acc = acc * x; }
+  static __device__ T merge(T a, T b, const Params&) { return a * b; }
+};
+
+struct CountReducer {
+  using Element = bool;
+  using Acc = int64_t;
+  static __device__ Acc init(const Params&) { return 0; }
+  static __device__ void fold(Acc& acc, bool x, int64_t, bool, const Params&) { acc += x; }
+  static __device__ Acc merge(Acc a, Acc b, const Params&) { return a + b; }
+  static __device__ void finish(Acc acc, bool, const Args& a, char* const* out, const Params& p) {
+    if (p.op == ReduceOp::count_nonzero) {
+      store_as<int64_t>(out[0], a.out_dtype[0], acc);
+    } else {
+      store_as<bool>(out[0], a.out_dtype[0], p.op == ReduceOp::any ? acc > 0 : acc == a.extent);
+    }
+  }
+};
+
+template <class T>
+__device__ __forceinline__ T highest() {
+  if constexpr (std::is_floating_point_v<T>) {
+    return std::numeric_limits<T>::infinity();
+  } else {
+    return std::numeric_limits<T>::max();
+  }
+}
+template <class T>
+__device__ __forceinline__ T lowest() {
+  if constexpr (std::is_floating_point_v<T>) {
+    return -std::numeric_limits<T>::infinity();
+  } else {
+    return std::numeric_limits<T>::lowest();
+  }
+}
+
+template <class T>
+struct Located {
+  T value;
+  int64_t index;
+};
+
+// Maximum or minimum and where it first occurs. NaN wins.
+template <class T>
+struct ExtremumReducer {
+  using Element = T;
+  using Acc = Located<T>;
+  static __device__ bool is_max(const Params& p) {
+    return p.op == ReduceOp::max || p.op == ReduceOp::max_index || p.op == ReduceOp::argmax;
+  }
+  static __device__ Acc init(const Params& p) {
+    return {is_max(p) ? lowest<T>() : highest<T>(), std::numeric_limits<int64_t>::max()};
+  }
+  static __device__ void fold(Acc& acc, T x, int64_t index, T, const Params& p) { acc = merge(acc, Acc{x, index}, p); }
+  static __device__ Acc merge(Acc a, Acc b, const Params& p) {
+    const bool nan_a = a.value != a.value, nan_b = b.value != b.value;
+    const bool better = is_max(p) ? b.value > a.value : b.value < a.value;
+    const bool equal = a.value == b.value || (nan_a && nan_b);
+    const bool take = equal ? b.index < a.index : nan_b || (better && !nan_a);
+    return take ? b : a;
+  }
+  static __device__ void finish(Acc acc, T, const Args& a, char* const* out, const Params& p) {
+    const bool only_index = p.op == ReduceOp::argmax || p.op == ReduceOp::argmin;
+    if (only_index) {
+      store_as<int64_t>(out[0], a.out_dtype[0], acc.index);
+    } else {
+      store_as<T>(out[0], a.out_dtype[0], acc.value);
+      if (p.op == ReduceOp::max_index || p.op == ReduceOp::min_index)
+        store_as<int64_t>(out[1], a.out_dtype[1], acc.index);
+    }
+  }
+};
+
+// Not in line: it is large, and rare.
+template <class T>
+static __device__ __noinline__ T power(T x, T exponent) {
+  return ::pow(x, exponent);
+}
+
+template <class T>
+struct Bounds {
+  T low, high;
+};
+template <class T>
+struct AminmaxReducer {
+  using Element = T;
+  using Acc = Bounds<T>;
+  static __device__ Acc init(const Params&) { return {highest<T>(), lowest<T>()}; }
+  static __device__ T min(T a, T b) { return a != a ? a : (b != b || b < a ? b : a); }
+  static __device__ T max(T a, T b) { return a != a ? a : (b != b || b > a ? b : a); }
+  static __device__ void fold(Acc& acc, T x, int64_t, T, const Params&) {
+    acc.low = min(acc.low, x);
+    acc.high = max(acc.high, x);
+  }
+  static __device__ Acc merge(Acc a, Acc b, const Params&) { return {min(a.low, b.low), max(a.high, b.high)}; }
+  static __device__ void finish(Acc acc, T, const Args& a, char* const* out, const Params&) {
+    store_as<T>(out[0], a.out_dtype[0], acc.low);
+    store_as<T>(out[1], a.out_dtype[1], acc.high);
+  }
+};
+
+// (sum |x|^p)^(1/p) with the limits for p = 0, inf and -inf.
+template <class In>
+struct NormReducer {
+  using Element = In;
+  using T = real_t<In>;
+  using Acc = T;
+  static __device__ bool infinite(const Params& p) { return isinf(p.p); }
+  static __device__ Acc init(const Params& p) { return infinite(p) && p.p < 0 ? highest<T>() : T(0); }
+  static __device__ T magnitude(In x) {
+    if constexpr (is_complex_v<In>) {
+      return ::hypot(x.re, x.im);
+    } else {
+      return ::fabs(x);
+    }
+  }
+  static __device__ void fold(Acc& acc, In x, int64_t, In, const Params& p) {
+    if (p.p == 2) {
+      if constexpr (is_complex_v<In>) {
+        const T m = magnitude(x);
+        acc += m * m;
+      } else {
+        acc += x * x;
+      }
+      return;
+    }
+    const T m = magnitude(x);
+    if (infinite(p)) {
+      acc = merge(acc, m, p);
+    } else if (p.p == 0) {
+      acc += m != T(0) ? T(1) : T(0);
+    } else if (p.p == 1) {
+      acc += m;
+    } else {
+      acc += power(m, static_cast<T>(p.p));
+    }
+  }
+  static __device__ Acc merge(Acc a, Acc b, const Params& p) {
+    if (!infinite(p)) return a + b;
+    return a != a ? a : (b != b || (p.p > 0 ? b > a : b < a) ? b : a);
+  }
+  static __device__ void finish(Acc acc, In, const Args& a, char* const* out, const Params& p) {
+    if (p.op == ReduceOp::norm) {
+      if (p.p == 2) {
+        acc = ::sqrt(acc);
+      } else if (!infinite(p) && p.p != 0 && p.p != 1) {
+        acc = power(acc, T(1) / static_cast<T>(p.p));
+      }
+    }
+    store_as<T>(out[0], a.out_dtype[0], acc);
+  }
+};
+
+// Sums of deviations from the slice's first element and of their squares, in double: one pass, and what cancels is far
+// below single precision (T. Chan, G. Golub, R. LeVeque, "Algorithms for computing the sample variance", 1983).
+struct Deviations {
+  double sum, squares;
+};
+template <class T>
+struct MomentReducer {
+  using Element = T;
+  using Acc = Deviations;
+  static __device__ Acc init(const Params&) { return {0, 0}; }
+  static __device__ double centre(T first) { return isfinite(first) ? static_cast<double>(first) : 0.0; }
+  static __device__ void fold(Acc& acc, T x, int64_t, T first, const Params&) {
+    const double d = static_cast<double>(x) - centre(first);
+    acc.sum += d;
+    acc.squares += d * d;
+  }
+  static __device__ Acc merge(Acc a, Acc b, const Params&) { return {a.sum + b.sum, a.squares + b.squares}; }
+  static __device__ void finish(Acc acc, T first, const Args& a, char* const* out, const Params& p) {
+    const double n = static_cast<double>(a.extent), divisor = n - p.correction;
+    double spread = acc.squares - acc.sum * acc.sum / n;
+    spread = spread < 0 ? 0 : spread;
+    const double variance = spread / (divisor > 0 ? divisor : 0.0);
+    store_as<double>(out[0], a.out_dtype[0], p.op == ReduceOp::std ? ::sqrt(variance) : variance);
+    if (out[1] != nullptr) store_as<double>(out[1], a.out_dtype[1], centre(first) + acc.sum / n);
+  }
+};
+
+// ---- Kernels -------------------------------------------------------------------------------------------------------
+
+constexpr int kWarpRows = 8;      // rows of a block when a warp folds each
+constexpr int kRowThreads = 512;  // threads of a block that folds one row
+constexpr int kColumnLines = 8;   // threads that share a column
+
+__device__ __forceinline__ int64_t kept_offset(const Args& a, int64_t output) {
+  int64_t offset = 0;
+  a.kept.each(output, [&](int d, int64_t index) { offset += index * a.kept_in[d]; });
+  return offset;
+}
+__device__ __forceinline__ int64_t reduced_offset(const Args& a, int64_t i) {
+  int64_t offset = 0;
+  a.reduced.each(i, [&](int d, int64_t index) { offset += index * a.reduced_in[d]; });
+  return offset;
+}
+
+template <class R>
+__device__ void finish_output(const Args& a, int64_t output, typename R::Acc acc, const Params& p) {
+  char* out[2] = {a.out[0], a.out[1]};
+  a.kept.each(output, [&](int d, int64_t index) {
+    out[0] += index * a.kept_out[0][d];
+    if (out[1] != nullptr) out[1] += index * a.kept_out[1][d];
+  });
+  R::finish(acc, load_as<typename R::Element>(a.in + kept_offset(a, output), a.in_dtype), a, out, p);
+}
+
+template <class R>
+__device__ void put(const Args& a, int64_t output, int64_t segment, typename R::Acc acc, const Params& p) {
+  if (a.segments == 1) {
+    finish_output<R>(a, output, acc, p);
+  } else {
+    reinterpret_cast<typename R::Acc*>(a.partial)[output * a.segments + segment] = acc;
+  }
+}
+
+// Segments end at multiples of 64 elements, which keeps 16-byte accesses aligned.
+__device__ __forceinline__ int64_t segment_begin(const Args& a, int64_t segment) {
+  if (segment == a.segments) return a.extent;
+  return a.extent * segment / a.segments / 64 * 64;
+}
+
+template <class T>
+inline constexpr bool kPacks = std::is_same_v<T, float> || std::is_same_v<T, bool> || std::is_same_v<T, int64_t>;
+
+template <class R, class S>
+__device__ __forceinline__ void fold_packs(typename R::Acc& acc, const char* slice, int64_t begin, int64_t end,
+                                           int lane, int lanes, typename R::Element first, const Params& p) {
+  using T = typename R::Element;
+  constexpr int V = pack_width<S>(), kLoads = V > 4 ? 2 : 4;
+  const S* data = reinterpret_cast<const S*>(slice);
+  const int64_t packs = (end - begin) / V, step = int64_t{lanes} * kLoads;
+  for (int64_t base = 0; base < packs; base += step) {
+    Pack<S, V> loaded[kLoads];
+#pragma unroll
+    for (int u = 0; u < kLoads; u++) {
+      const int64_t at = base + lane + u * lanes;
+      if (at < packs) loaded[u] = *reinterpret_cast<const Pack<S, V>*>(data + begin + at * V);
+    }
+#pragma unroll
+    for (int u = 0; u < kLoads; u++) {
+      const int64_t at = base + lane + u * lanes;
+      if (at < packs) {
+#pragma unroll
+        for (int v = 0; v < V; v++) R::fold(acc, convert<T>(loaded[u].value[v]), begin + at * V + v, first, p);
+      }
+    }
+  }
+  for (int64_t i = begin + packs * V + lane; i < end; i += lanes) R::fold(acc, convert<T>(data[i]), i, first, p);
+}
+
+template <class R>
+__device__ typename R::Acc fold_slice(const Args& a, int64_t output, int64_t segment, int lane, int lanes,
+                                      const Params& p) {
+  using T = typename R::Element;
+  const char* slice = a.in + kept_offset(a, output);
+  const T first = load_as<T>(slice, a.in_dtype);
+  const int64_t begin = segment_begin(a, segment), end = segment_begin(a, segment + 1);
+  typename R::Acc acc = R::init(p);
+  if constexpr (kPacks<T>)
+    if (a.packed) {
+      if (a.in_dtype == dtype_of<T>) {
+        fold_packs<R, T>(acc, slice, begin, end, lane, lanes, first, p);
+        return acc;
+      }
+      if constexpr (std::is_same_v<T, float>) {
+        if (a.in_dtype == DType::BF16) {
+          fold_packs<R, BFloat16>(acc, slice, begin, end, lane, lanes, first, p);
+        } else {
+          fold_packs<R, Half>(acc, slice, begin, end, lane, lanes, first, p);
+        }
+        return acc;
+      }
+    }
+  for (int64_t i = begin + lane; i < end; i += lanes)
+    R::fold(acc, load_as<T>(slice + reduced_offset(a, i), a.in_dtype), i, first, p);
+  return acc;
+}
+
+template <class R>
+__global__ void __launch_bounds__(kRowThreads)
+    rows_kernel(const __grid_constant__ Args a, const __grid_constant__ Params p) {
+  using Acc = typename R::Acc;
+  __shared__ Acc shared[32];
+  const auto merge = [&](const Acc& x, const Acc& y) { return R::merge(x, y, p); };
+  const int64_t units = a.outputs * a.segments;
+  for (int64_t unit = blockIdx.x * int64_t{blockDim.y} + threadIdx.y; unit < units;
+       unit += int64_t{gridDim.x} * blockDim.y) {
+    const int64_t output = unit / a.segments, segment = unit % a.segments;
+    const Acc mine = fold_slice<R>(a, output, segment, threadIdx.x, blockDim.x, p);
+    const Acc acc = blockDim.y > 1 ? warp_reduce(mine, merge) : block_reduce(mine, shared, R::init(p), merge);
+    if (threadIdx.x == 0) put<R>(a, output, segment, acc, p);
+  }
+}
+
+template <class R>
+__global__ void __launch_bounds__(32 * kColumnLines)
+    columns_kernel(const __grid_constant__ Args a, const __grid_constant__ Params p) {
+  using T = typename R::Element;
+  using Acc = typename R::Acc;
+  __shared__ Acc shared[kColumnLines][33];
+  const int64_t tiles = (a.outputs + 31) / 32;
+  for (int64_t unit = blockIdx.x; unit < tiles * a.segments; unit += gridDim.x) {
+    const int64_t output = unit % tiles * 32 + threadIdx.x, segment = unit / tiles;
+    Acc acc = R::init(p);
+    if (output < a.outputs) {
+      const char* slice = a.in + kept_offset(a, output);
+      const T first = load_as<T>(slice, a.in_dtype);
+      const int64_t end = segment_begin(a, segment + 1);
+#pragma unroll 2
+      for (int64_t i = segment_begin(a, segment) + threadIdx.y; i < end; i += kColumnLines)
+        R::fold(acc, load_as<T>(slice + reduced_offset(a, i), a.in_dtype), i, first, p);
+    }
+    __syncthreads();
+    shared[threadIdx.y][threadIdx.x] = acc;
+    __syncthreads();
+    if (threadIdx.y == 0 && output < a.outputs) {
+      for (int line = 1; line < kColumnLines; line++) acc = R::merge(acc, shared[line][threadIdx.x], p);
+      put<R>(a, output, segment, acc, p);
+    }
+  }
+}
+
+template <class R>
+__global__ void __launch_bounds__(kThreads)
+    merge_kernel(const __grid_constant__ Args a, const __grid_constant__ Params p) {
+  using Acc = typename R::Acc;
+  const Acc* partial = reinterpret_cast<const Acc*>(a.partial);
+  const auto merge = [&](const Acc& x, const Acc& y) { return R::merge(x, y, p); };
+  const int64_t warps = int64_t{gridDim.x} * (kThreads / 32);
+  for (int64_t output = blockIdx.x * int64_t{kThreads / 32} + threadIdx.x / 32; output < a.outputs; output += warps) {
+    Acc acc = R::init(p);
+    for (int64_t s = threadIdx.x % 32; s < a.segments; s += 32)
+      acc = R::merge(acc, partial[output * a.segments + s], p);
+    acc = warp_reduce(acc, merge);
+    if (threadIdx.x % 32 == 0) finish_output<R>(a, output, acc, p);
+  }
+}
+
+// ---- Host ----------------------------------------------------------------------------------------------------------
+
+// Some of the view's dimensions, smallest input stride first; broadcast ones come last.
+struct Dims {
+  int ndim = 0;
+  int64_t numel = 1;
+  int64_t size[kMaxDims], in[kMaxDims], out[2][kMaxDims];
+
+  static uint64_t key(int64_t stride) { return static_cast<uint64_t>(stride) - 1; }
+  void add(const PointwiseView& v, int d) {
+    const int64_t stride = v.strides[v.num_operands - 1][d];
+    int at = ndim++;
+    for (; at > 0 && key(in[at - 1]) > key(stride); at--) {
+      size[at] = size[at - 1];
+      in[at] = in[at - 1];
+      out[0][at] = out[0][at - 1];
+      out[1][at] = out[1][at - 1];
+    }
+    size[at] = v.sizes[d];
+    in[at] = stride;
+    out[0][at] = v.strides[0][d];
+    out[1][at] = v.num_outputs > 1 ? v.strides[1][d] : 0;
+    numel *= v.sizes[d];
+  }
+};
+
+template <class R>
+void run(const PointwiseView& v, const Params& p) {
+  using T = typename R::Element;
+  const int input = v.num_operands - 1;
+  Dims kept{}, reduced{};
+  for (int d = 0; d < v.ndim; d++) {
+    if (v.sizes[d] == 1) continue;
+    Dims& dims = v.strides[0][d] == 0 ? reduced : kept;
+    dims.add(v, d);
+  }
+  Args a{};
+  a.outputs = kept.numel;
+  a.extent = reduced.numel;
+  a.kept = Space(kept.ndim, kept.size, kept.numel);
+  a.reduced = Space(reduced.ndim, reduced.size, reduced.numel);
+  for (int d = 0; d < kept.ndim; d++) {
+    a.kept_in[d] = kept.in[d];
+    a.kept_out[0][d] = kept.out[0][d];
+    a.kept_out[1][d] = kept.out[1][d];
+  }
+  for (int d = 0; d < reduced.ndim; d++) a.reduced_in[d] = reduced.in[d];
+  a.in = v.data[input];
+  a.in_dtype = v.dtype[input];
+  for (int k = 0; k < v.num_outputs; k++) {
+    a.out[k] = v.data[k];
+    a.out_dtype[k] = v.dtype[k];
+  }
+  const auto size = static_cast<int64_t>(size_of(a.in_dtype));
+  const bool known = a.in_dtype == dtype_of<T> || (std::is_same_v<T, float> && is_half(a.in_dtype));
+  a.packed = known && reduced.ndim == 1 && reduced.in[0] == size && reinterpret_cast<uintptr_t>(a.in) % 16 == 0;
+  for (int d = 0; d < kept.ndim; d++) a.packed = a.packed && kept.in[d] % 16 == 0;
+
+  const bool columns =
+      kept.ndim > 0 && a.outputs >= 32 && (reduced.ndim == 0 || Dims::key(kept.in[0]) < Dims::key(reduced.in[0]));
+  const int64_t sm = cuda::multiprocessors();
+  const bool by_warp = !columns && (a.extent <= 1024 && a.outputs >= 32);
+  const int64_t units = columns ? ceil_div(a.outputs, 32) : by_warp ? ceil_div(a.outputs, kWarpRows) : a.outputs;
+  const int64_t least = columns ? 256 : 4 * kRowThreads * 4;  // elements that make a segment worth its merge
+  a.segments = 1;
+  if (!by_warp && units < sm * 4)
+    a.segments = std::clamp<int64_t>(std::min(ceil_div(sm * 8, units), a.extent / least), 1, 1024);
+  const Scratch partial(a.segments > 1 ? a.outputs * a.segments * static_cast<int64_t>(sizeof(typename R::Acc)) : 0);
+  a.partial = partial.get();
+  const auto blocks = static_cast<unsigned>(std::min<int64_t>(units * a.segments, int64_t{1} << 20));
+  const cudaStream_t stream = cuda::current_stream();
+  if (columns) {
+    columns_kernel<R><<<blocks, dim3(32, kColumnLines), 0, stream>>>(a, p);
+  } else if (by_warp) {
+    rows_kernel<R><<<blocks, dim3(32, kWarpRows), 0, stream>>>(a, p);
+  } else {
+    const int64_t threads = std::clamp<int64_t>(ceil_div(a.extent, 4 * 32) * 32, 32, kRowThreads);
+    rows_kernel<R><<<blocks, static_cast<unsigned>(threads), 0, stream>>>(a, p);
+  }
+  if (a.segments > 1) merge_kernel<R><<<grid_for(a.outputs * 32), kThreads, 0, stream>>>(a, p);
+  cuda::check_launch("launching a reduction");
+}
+
+template <template <class> class R, class... T>
+bool run_for(DType compute, Types<T...> types, const PointwiseView& v, const Params& p) {
+  return dispatch(compute, types, [&](auto tag) { run<R<typename decltype(tag)::type>>(v, p); });
+}
+
+bool dispatch_op(ReduceOp op, const PointwiseView& v, const Params& p) {
+  const DType out = v.dtype[0], in = compute_dtype(v.compute);
+  const DType sum = is_integral(out) || out == DType::Bool ? DType::I64 : compute_dtype(out);
+  using All = Types<float, double, int64_t, Complex<float>, Complex<double>>;
+  switch (op) {
+    case ReduceOp::sum: return run_for<SumReducer>(sum, All{}, v, p);
+    case ReduceOp::mean: return !is_integral(sum) && run_for<SumReducer>(sum, All{}, v, p);
+    case ReduceOp::nansum: return (sum == DType::F32 || sum == DType::F64) && run_for<SumReducer>(sum, All{}, v, p);
+    case ReduceOp::prod: return run_for<ProdReducer>(sum, All{}, v, p);
+    case ReduceOp::count_nonzero:
+    case ReduceOp::any:
+    case ReduceOp::all: run<CountReducer>(v, p); return true;
+    case ReduceOp::norm:
+    case ReduceOp::power_sum:
+      return run_for<NormReducer>(in, Types<float, double, Complex<float>, Complex<double>>{}, v, p);
+    case ReduceOp::var:
+    case ReduceOp::std: return run_for<MomentReducer>(in, FloatTypes{}, v, p);
+    default: break;
+  }
+  const bool narrow = in == DType::Bool || in == DType::U8 || in == DType::I8 || in == DType::I16;
+  const DType ordered = narrow ? DType::I32 : in;
+  using Ordered = Types<float, double, int32_t, int64_t>;
+  if (op == ReduceOp::aminmax) return run_for<AminmaxReducer>(ordered, Ordered{}, v, p);
+  return run_for<ExtremumReducer>(ordered, Ordered{}, v, p);
+}
+
+void reduce(ReduceOp op, const PointwiseView& v, const ReduceParams& params) {
+  const Params p{op, params.p, params.correction};
+  if (!dispatch_op(op, v, p)) missing_kernel(reduce_kernel.name(), name_of(v.dtype[v.num_operands - 1]));
+}
+
+MT_REGISTER_KERNEL(reduce_kernel, &reduce);
+
+}  // namespace
+}  // namespace MINITORCH_ARCH
+}  // namespace minitorch

@@ -1,0 +1,88 @@
+"""Clocks: how long one call of a piece of work takes on a device."""
+
+import time
+from typing import Any, Protocol
+
+import torch
+
+from minitorch_backend.bench.case import Work
+
+FLUSH_BYTES = 256 * 2**20  # several times any GPU's L2 cache
+
+
+class Clock(Protocol):
+    """Seconds of one call, from a block of calls."""
+
+    def measure(self, work: Work, calls: int) -> float: ...
+
+
+def device_module(device: torch.device) -> Any:
+    """torch.minitorch or torch.cuda; None for the CPU."""
+    return None if device.type == "cpu" else getattr(torch, device.type)
+
+
+def synchronize(device: torch.device) -> None:
+    if (module := device_module(device)) is not None:
+        module.synchronize()
+
+
+class HostClock:
+    """The process's clock, around a block of calls and the wait for their end."""
+
+    def __init__(self, device: torch.device) -> None:
+        self.device = device
+
+    def measure(self, work: Work, calls: int) -> float:
+        synchronize(self.device)
+        start = time.perf_counter()
+        for _ in range(calls):
+            work()
+        synchronize(self.device)
+        return (time.perf_counter() - start) / calls
+
+
+class EventClock:
+    """The GPU's clock: events before and after a block of calls. When the host is the slower part, its time shows."""
+
+    def __init__(self, device: torch.device) -> None:
+        self.device, self.module = device, device_module(device)
+
+    def measure(self, work: Work, calls: int) -> float:
+        start, end = (self.module.Event(enable_timing=True) for _ in range(2))
+        self.module.synchronize()
+        start.record()
+        for _ in range(calls):
+            work()
+        end.record()
+        self.module.synchronize()
+        return start.elapsed_time(end) / calls / 1e3
+
+
+class ColdClock:
+    """Events around every single call, after overwriting the L2 cache."""
+
+    def __init__(self, device: torch.device) -> None:
+        self.device, self.module = device, device_module(device)
+        self.buffer = torch.empty(FLUSH_BYTES, dtype=torch.int8, device=device)
+
+    def measure(self, work: Work, calls: int) -> float:
+        pairs = []
+        for _ in range(calls):
+            self.buffer.zero_()
+            start, end = (self.module.Event(enable_timing=True) for _ in range(2))
+            start.record()
+            work()
+            end.record()
+            pairs.append((start, end))
+        self.module.synchronize()
+        return sum(start.elapsed_time(end) for start, end in pairs) / calls / 1e3
+
+
+def clock_for(device: torch.device, cold: bool) -> Clock:
+    """The clock that fits a device; ``cold`` means nothing on a CPU."""
+    from minitorch_backend import _C
+
+    on_gpu = device.type == "cuda" or (device.type == "minitorch" and _C.backend_name() == "cuda")
+    if not on_gpu:
+        return HostClock(device)
+    return ColdClock(device) if cold else EventClock(device)

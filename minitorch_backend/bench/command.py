@@ -1,0 +1,243 @@
+"""``minitorch bench``: the command."""
+
+import pathlib
+import re
+import sys
+import time
+
+import click
+import torch
+from click.shell_completion import CompletionItem
+from rich.console import Console
+
+from minitorch_backend import _C
+from minitorch_backend.bench import case as cases_module
+from minitorch_backend.bench import limits, machine, race, report, results
+from minitorch_backend.bench.case import Case
+from minitorch_backend.bench.results import Result, Run
+from minitorch_backend.bench.runner import OURS, Runner, Side, compiled, native
+
+RIVALS = ("native", "cpu", "cuda", "compile", "self")
+
+
+def complete_families(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
+    """Names of families, for the shell."""
+    files = cases_module.default_folder().glob("[!_]*.py")
+    return [CompletionItem(f.stem) for f in sorted(files) if f.stem.startswith(incomplete)]
+
+
+def complete_rivals(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
+    items = [CompletionItem(name) for name in RIVALS if name.startswith(incomplete)]
+    return items or [CompletionItem(incomplete, type="file")]
+
+
+def read_run(path: pathlib.Path) -> Run:
+    try:
+        return results.read(path)
+    except (OSError, ValueError) as error:
+        raise click.ClickException(str(error)) from None
+
+
+def find_sides(against: str, backend: str) -> list[Side]:
+    """The competitors for ``--against``, the rival first."""
+    if against == "native":
+        return [native(backend), OURS]
+    if against == "self":
+        rival = native(backend)
+        return [rival, Side(f"{rival.name} again", rival.device)]
+    if against == "compile":
+        return [compiled(backend), OURS]
+    if against == "cuda" and not torch.cuda.is_available():
+        raise click.ClickException("--against cuda: this torch sees no GPU (torch.cuda.is_available() is False)")
+    if against in ("cpu", "cuda"):
+        return [Side(against, torch.device(against)), OURS]
+    known = f"known are {', '.join(RIVALS)}, a result file (.jsonl) and a kernel file (.py)"
+    raise click.BadParameter(f"{against!r} is not a rival or a file; {cases_module.near(against, RIVALS)}. {known}")
+
+
+def choose_cases(folder: pathlib.Path | None, only: str, backend: str, quick: bool) -> list[Case]:
+    try:
+        return cases_module.choose(cases_module.load(folder), only, backend, quick)
+    except LookupError as error:
+        raise click.ClickException(str(error)) from None
+    except (FileNotFoundError, ValueError) as error:
+        raise click.ClickException(str(error)) from None
+    except re.error as error:
+        raise click.BadParameter(f"{only!r} is not a regular expression: {error}", param_hint="--only") from None
+
+
+def list_cases(chosen: list[Case], console: Console) -> None:
+    for case in chosen:
+        work = ", ".join(
+            text
+            for text in (
+                report.size(case.bytes) if case.bytes else "",
+                report.rate(case.flops, "FLOP") if case.flops else "",
+                f"floor {case.floor:.2f}" if case.floor else "",
+                "quick" if case.quick else "",
+            )
+            if text
+        )
+        console.print(f"{case.full_name}  [dim]{work}[/dim]", soft_wrap=True)
+    console.print(f"{len(chosen)} cases")
+
+
+def measure_limits(backend: str, console: Console) -> limits.Limits:
+    with report.progress(console) as bar:
+        task = bar.add_task("limits of the machine", total=limits.steps(backend))
+        return limits.measure(backend, lambda: bar.advance(task))
+
+
+def run_cases(runner: Runner, chosen: list[Case], writer: results.Writer, console: Console) -> list[Result]:
+    done: list[Result] = []
+    with report.progress(console) as bar:
+        task = bar.add_task("", total=len(chosen))
+        try:
+            for case in chosen:
+                bar.update(task, description=case.full_name)
+                done.append(runner.run(case))
+                writer.add(done[-1])
+                bar.advance(task)
+        except KeyboardInterrupt:
+            console.print(f"interrupted after {len(done)} of {len(chosen)} cases", style="yellow")
+    return done
+
+
+def print_machine(facts: dict, console: Console) -> None:
+    kept = [key for key in facts if facts[key] not in (None, "") and key not in ("memory", "system", "processors")]
+    console.print(", ".join(f"{key} {facts[key]}" for key in kept), soft_wrap=True, style="dim")
+
+
+def gate(done: list[Result], old: Run | None, new: Run, force: bool, console: Console) -> list[str]:
+    """Everything that makes the exit status 1."""
+    wrong = [r.name for r in done if r.status != "ok" and r.status != "less accurate"]
+    problems = [f"failed: {', '.join(wrong)}"] if wrong else []
+    if below := [r.name for r in done if r.below_floor]:
+        problems.append(f"below their floor: {', '.join(below)}")
+    if old is not None:
+        if reason := results.refuse(old, new):
+            if not force:
+                raise click.ClickException(f"{reason}. --force compares them all the same")
+            console.print(f"compared although {reason}", style="yellow")
+        changes = results.compare(old, new)
+        console.print(report.changes_table(changes))
+        if worse := [change.name for change in changes if change.regression]:
+            problems.append(f"slower than in the older run: {', '.join(worse)}")
+    return problems
+
+
+@click.command()
+@click.option(
+    "--only", default="", metavar="REGEX", help="Cases whose name it is found in.", shell_complete=complete_families
+)
+@click.option("--quick", is_flag=True, help="A choice of cases, few rounds: a rough look in under three minutes.")
+@click.option(
+    "--against", default="native", metavar="native|cpu|cuda|compile|self|FILE", show_default=True,
+    help="The rival; self races native against itself. FILE: an older result (.jsonl) or a kernel file (.py).",
+    shell_complete=complete_rivals,
+)  # fmt: skip
+@click.option("--kernel", type=click.Path(exists=True, dir_okay=False, path_type=pathlib.Path),
+              help="A file with kernels of your own: diffed against native, then raced against both.")  # fmt: skip
+@click.option(
+    "--host", is_flag=True, help="What a call costs besides the kernel, split into dispatcher, binding, kernel."
+)
+@click.option("--list", "list_only", is_flag=True, help="List the cases, do not run them.")
+@click.option("--compare", type=click.Path(exists=True, dir_okay=False, path_type=pathlib.Path),
+              help="An older result file; exit status 1 when a case has become slower beyond noise.")  # fmt: skip
+@click.option("--results", "given", type=click.Path(exists=True, dir_okay=False, path_type=pathlib.Path),
+              help="Measure nothing: take this result file (to compare, print or plot).")  # fmt: skip
+@click.option("--force", is_flag=True, help="Compare results of different machines or versions too.")
+@click.option("--check", is_flag=True, help="Exit status 1 also when a floor is missed or a case fails.")
+@click.option("--threads", type=click.IntRange(min=1), help="CPU threads (default: torch's own choice).")
+@click.option("--no-memory", is_flag=True, help="Do not measure peak memory.")
+@click.option("--json", "json_path", type=click.Path(dir_okay=False, path_type=pathlib.Path), default="out/bench.jsonl",
+              show_default=True, help="Where the results go, as JSON lines.")  # fmt: skip
+@click.option("--plots", type=click.Path(file_okay=False, path_type=pathlib.Path), help="Folder for the pictures.")
+@click.option("--cases", "folder", type=click.Path(file_okay=False, path_type=pathlib.Path),
+              help="Folder with the cases (default: benchmarks/cases of the source tree).")  # fmt: skip
+@click.pass_context
+def bench(ctx: click.Context, **options: object) -> None:
+    """Race minitorch against native torch: the same work on both, in turns, as a ratio with its interval.
+
+    Above 1 minitorch is faster. A case is timed only after its result was compared with float64. Exit status 1: a case
+    became slower than in --compare, or with --check a floor is missed or a case fails.
+    """
+    ctx.exit(Command(**options).run())
+
+
+class Command:
+    """One call of ``minitorch bench``."""
+
+    def __init__(self, **options: object) -> None:
+        self.__dict__.update(options)
+        self.console = Console(highlight=False, width=None if sys.stdout.isatty() else 140)
+        self.backend = _C.backend_name()
+
+    def run(self) -> int:
+        if self.threads:
+            torch.set_num_threads(self.threads)
+        if self.host:
+            from minitorch_backend.bench import host
+
+            return host.run(self.console)
+        if self.kernel:
+            from minitorch_backend.bench import kernel_race
+
+            return kernel_race.run(self, self.kernel)
+        if self.given:
+            return self.show(read_run(self.given))
+        chosen = choose_cases(self.folder, self.only, self.backend, self.quick)
+        if self.list_only:
+            list_cases(chosen, self.console)
+            return 0
+        old = read_run(self.compare) if self.compare else None
+        return self.measure(chosen, old)
+
+    def show(self, run: Run) -> int:
+        done = [r for r in run.results.values() if re.search(self.only, r.name)]
+        print_machine(run.machine, self.console)
+        return self.finish(done, run, read_run(self.compare) if self.compare else None)
+
+    def measure(self, chosen: list[Case], old: Run | None) -> int:
+        recorded = None
+        if self.against.endswith(".py"):
+            from minitorch_backend.bench import kernel_race
+
+            sides = kernel_race.sides_against(pathlib.Path(self.against))
+        elif self.against.endswith(".jsonl"):
+            recorded, sides = read_run(pathlib.Path(self.against)), find_sides("native", self.backend)
+        else:
+            sides = find_sides(self.against, self.backend)
+        facts = machine.describe()
+        facts["rival"] = sides[0].name
+        reason = results.refuse(recorded, Run(facts, limits.Limits(), {})) if recorded is not None else ""
+        if reason and not self.force:
+            raise click.ClickException(f"{reason}. --force compares them all the same")
+        print_machine(facts, self.console)
+        start = time.perf_counter()
+        found = measure_limits(self.backend, self.console)
+        self.console.print(report.limits_table(found))
+        budget = race.QUICK if self.quick else race.Budget()
+        runner = Runner(self.backend, sides, found, budget, not self.no_memory)
+        writer = results.Writer(self.json_path, facts, found)
+        done = run_cases(runner, chosen, writer, self.console)
+        writer.close()
+        code = self.finish(done, Run(facts, found, {r.name: r for r in done}), old or recorded)
+        self.console.print(f"{time.perf_counter() - start:.0f} s; results: {self.json_path}", style="dim")
+        return code
+
+    def finish(self, done: list[Result], run: Run, old: Run | None) -> int:
+        rival = done[0].rival if done else "native"
+        ours = [name for r in done for name in r.seconds if name != rival][-1:]
+        self.console.print(report.table(done, rival, ours=ours[0] if ours else "minitorch"))
+        self.console.print(report.summary(done, rival))
+        problems = gate(done, old, run, self.force, self.console)
+        if self.plots:
+            from minitorch_backend.bench import plots
+
+            for path in plots.save(run, self.plots):
+                self.console.print(f"picture: {path}", style="dim")
+        for problem in problems:
+            self.console.print(problem, style="red", markup=False)
+        slower = any(problem.startswith("slower") for problem in problems)
+        return 1 if slower or (problems and self.check) else 0

@@ -1,0 +1,113 @@
+"""What a result was measured on, and whether the machine was free to measure."""
+
+import hashlib
+import json
+import os
+import pathlib
+import platform
+import subprocess
+import time
+from dataclasses import dataclass
+
+import psutil
+import torch
+
+# Settings that change what is measured.
+ENVIRONMENT = ("OMP_NUM_THREADS", "OMP_WAIT_POLICY", "OMP_PROC_BIND", "MINITORCH_ISA", "MINITORCH_POISON")
+BUSY = 0.15  # share of the processors that others may use while a case is timed
+
+
+def processor_name() -> str:
+    info = pathlib.Path("/proc/cpuinfo")
+    if info.exists():
+        for line in info.read_text().splitlines():
+            if line.startswith("model name"):
+                return line.split(":", 1)[1].strip()
+    return platform.processor() or platform.machine()
+
+
+def commit() -> str:
+    """The source tree's commit, with a + when files differ from it; "" for an installed package."""
+    root = pathlib.Path(__file__).resolve().parents[2]
+
+    def git(*arguments: str) -> str:
+        done = subprocess.run(["git", *arguments], cwd=root, capture_output=True, text=True, check=False)
+        return done.stdout.strip() if done.returncode == 0 else ""
+
+    if not (root / ".git").exists():
+        return ""
+    changed = git("status", "--porcelain", "--untracked-files=no", "--", "csrc", "minitorch_backend", "benchmarks/*.py")
+    return git("rev-parse", "HEAD") + ("+" if changed else "")
+
+
+def describe() -> dict:
+    """Machine, versions and commit, as they go into a result file."""
+    import minitorch_backend
+    from minitorch_backend import _C
+
+    frequency = psutil.cpu_freq()
+    properties = torch.minitorch.get_device_properties(0)
+    facts = {
+        "processor": processor_name(),
+        "processors": os.cpu_count(),
+        "memory": psutil.virtual_memory().total,
+        "system": platform.system(),
+        "backend": _C.backend_name(),
+        "device": properties.name,
+        "isa": _C.isa(),
+        "threads": torch.get_num_threads(),
+        "clock_mhz": round(frequency.current) if frequency else None,
+        "minitorch": minitorch_backend.__version__,
+        "torch": str(torch.__version__),
+        "python": platform.python_version(),
+        "environment": {name: os.environ[name] for name in ENVIRONMENT if name in os.environ},
+        "commit": commit(),
+        "date": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
+    }
+    if torch.cuda.is_available():
+        facts["cuda"] = torch.version.cuda
+        facts["gpu"] = torch.cuda.get_device_name(0)
+    return facts
+
+
+# Results of runs that differ in one of these cannot be compared as if only our code had changed.
+SAME_MACHINE = ("processor", "processors", "device", "backend", "isa", "threads", "gpu")
+SAME_VERSION = ("torch", "cuda")
+
+
+def differences(a: dict, b: dict) -> list[str]:
+    """In what two machines or versions differ, as sentences."""
+    return [
+        f"{key}: {a.get(key)} and {b.get(key)}" for key in (*SAME_MACHINE, *SAME_VERSION) if a.get(key) != b.get(key)
+    ]
+
+
+def identity(machine: dict) -> str:
+    """A short name of the machine for caches and files."""
+    keys = {key: machine.get(key) for key in SAME_MACHINE}
+    return hashlib.sha256(json.dumps(keys, sort_keys=True).encode()).hexdigest()[:12]
+
+
+@dataclass
+class Load:
+    """How much of the processors other programs used between two looks, 0 to 1.
+
+    Time stolen by a hypervisor counts as others'. This process and its children do not.
+    """
+
+    wall: float
+    busy: float
+    own: float
+
+    @classmethod
+    def now(cls) -> "Load":
+        system, process = psutil.cpu_times(), psutil.Process().cpu_times()
+        idle = system.idle + getattr(system, "iowait", 0.0)
+        total = sum(getattr(system, name) for name in system._fields if not name.startswith("guest"))
+        own = process.user + process.system + process.children_user + process.children_system
+        return cls(time.perf_counter(), total - idle, own)
+
+    def others_until_now(self) -> float:
+        later = Load.now()
+        wall = (later.wall - self.wall) * (os.cpu_count() or 1)
+        return max(0.0, min(1.0, ((later.busy - self.busy) - (later.own - self.own)) / wall)) if wall > 0.05 else 0.0

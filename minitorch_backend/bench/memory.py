@@ -1,0 +1,59 @@
+"""Peak memory of one call, by one method for both sides of a race.
+
+On a GPU both allocators keep a peak. On the CPU native's keeps none, so the system is asked about the process: Linux
+records the highest resident size and lets it be reset. Before that both sides give back what they hold as cache. It
+then includes outputs, scratch space and what an allocator rounds up, on either side.
+"""
+
+import ctypes
+import ctypes.util
+import gc
+import pathlib
+
+import torch
+
+from minitorch_backend.bench.case import Work
+from minitorch_backend.bench.clock import device_module, synchronize
+
+STATUS = pathlib.Path("/proc/self/status")
+CLEAR = pathlib.Path("/proc/self/clear_refs")
+SEEN = 4 * 2**20  # growth below this is the noise of pages and arenas
+
+
+def _resident(key: str) -> int:
+    for line in STATUS.read_text().splitlines():
+        if line.startswith(key + ":"):
+            return int(line.split()[1]) * 1024
+    raise KeyError(key)
+
+
+def _give_back() -> None:
+    gc.collect()
+    torch.minitorch.empty_cache()
+    library = ctypes.CDLL(ctypes.util.find_library("c") or None)
+    if hasattr(library, "malloc_trim"):
+        library.malloc_trim(0)
+
+
+def peak(work: Work, device: torch.device, on_gpu: bool) -> int | None:
+    """Bytes by which one call raises the memory in use at its highest; None where it cannot be told."""
+    if on_gpu:
+        module = device_module(device)
+        synchronize(device)
+        gc.collect()
+        before = module.memory_allocated()
+        module.reset_peak_memory_stats()
+        work()
+        synchronize(device)
+        return module.max_memory_allocated() - before
+    if not STATUS.exists():
+        return None
+    _give_back()
+    try:
+        CLEAR.write_text("5")  # sets the peak back to the present size
+    except OSError:
+        return None
+    before = _resident("VmRSS")
+    work()
+    grown = _resident("VmHWM") - before
+    return grown if grown >= SEEN else None

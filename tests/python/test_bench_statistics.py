@@ -1,0 +1,135 @@
+"""The benchmark's judgement, on simulated clocks: no difference where there is none, a difference where one was planted.
+
+The noise is what a shared machine has: each block scattered by a few percent, whole stretches of blocks slowed together,
+now and then a block that something else interrupted. Everything is drawn from fixed seeds.
+"""
+
+import numpy as np
+import pytest
+
+from minitorch_backend.bench import race, statistics
+from minitorch_backend.bench.race import Budget, Lane
+from minitorch_backend.bench.results import Result, Run, compare
+from minitorch_backend.bench.statistics import Estimate, median_interval, ratio, verdict
+
+
+class Machine:
+    """The noise of a machine, shared by all lanes that run on it."""
+
+    def __init__(self, seed, scatter=0.03, drift=0.15, spikes=0.05):
+        self.source = np.random.default_rng(seed)
+        self.scatter, self.drift, self.spikes = scatter, drift, spikes
+        self.slow = 0.0
+
+    def factor(self):
+        self.slow = 0.9 * self.slow + self.source.normal(0, self.drift * 0.44)
+        noise = np.exp(abs(self.slow) + self.source.normal(0, self.scatter))
+        if self.source.random() < self.spikes:
+            noise *= 1 + self.source.exponential(1.0)
+        return float(noise)
+
+
+FULL = Budget()
+
+
+class SimulatedClock:
+    def __init__(self, machine, seconds):
+        self.machine, self.seconds = machine, seconds
+
+    def measure(self, work, calls):
+        return self.seconds * self.machine.factor()
+
+
+def simulate(seed, rival, ours, budget=FULL, **noise):
+    machine = Machine(seed, **noise)
+    lanes = [Lane(lambda: None, SimulatedClock(machine, seconds)) for seconds in (rival, ours)]
+    race.run(lanes, budget)
+    return ratio(lanes[0].times, lanes[1].times)
+
+
+@pytest.mark.parametrize("budget", [FULL, race.QUICK], ids=["full", "quick"])
+def test_self_race_finds_no_difference(budget):
+    found = [simulate(seed, 3e-3, 3e-3, budget).significant for seed in range(100)]
+    assert sum(found) <= 5
+
+
+def test_planted_slowdown_is_found():
+    found = [simulate(seed, 3e-3, 3e-3 * 1.15) for seed in range(40)]
+    assert sum(estimate.significant and estimate.value < 1 for estimate in found) >= 38
+
+
+def test_ratio_of_ten_runs_spreads_little():
+    ratios = np.array([simulate(seed, 5e-3, 2e-3).value for seed in range(10)])
+    assert (ratios.max() - ratios.min()) / np.median(ratios) <= 0.05
+    assert abs(np.median(ratios) / 2.5 - 1) < 0.02
+
+
+def run_of(estimates):
+    results = {
+        name: Result(name, "f", rival="cpu", ratio=e.value, low=e.low, high=e.high) for name, e in estimates.items()
+    }
+    return Run({"device": "x"}, None, results)
+
+
+def test_gate_catches_a_slowdown_of_15_percent_and_nothing_else():
+    missed, false = 0, 0
+    for seed in range(20):
+        old = run_of({name: simulate(seed * 10 + i, 4e-3, 2e-3) for i, name in enumerate("ab")})
+        new = run_of({"a": simulate(seed * 10 + 5, 4e-3, 2e-3), "b": simulate(seed * 10 + 6, 4e-3, 2e-3 * 1.15)})
+        changes = {change.name: change for change in compare(old, new)}
+        false += changes["a"].regression
+        missed += not changes["b"].regression
+    assert (missed, false) == (0, 0)
+
+
+def test_gate_calls_a_failure_a_regression_and_a_new_case_none():
+    old = run_of({"a": Estimate(1.0, 0.99, 1.01)})
+    new = run_of({"b": Estimate(1.0, 0.99, 1.01)})
+    new.results["a"] = Result("a", "f", "failed", rival="cpu")
+    assert {c.name: (c.verdict, c.regression) for c in compare(old, new)} == {
+        "a": ("broken", True),
+        "b": ("new", False),
+    }
+
+
+def test_median_interval_holds_the_median():
+    # 99 % intervals of independent samples: the true median is outside about once in a hundred times.
+    source = np.random.default_rng(1)
+    outside = 0
+    for _ in range(200):
+        estimate = median_interval(source.lognormal(0, 0.1, size=31), draws=500)
+        assert estimate.low <= estimate.value <= estimate.high
+        outside += not estimate.low <= 1 <= estimate.high
+    assert outside <= 5
+
+
+def test_interval_of_little_is_wide():
+    with pytest.raises(ValueError, match="no measurements"):
+        median_interval([])
+    assert median_interval([1.0]).half_width == np.inf
+    assert not median_interval([2.0]).significant
+
+
+def test_noisy_estimates_are_not_told_apart():
+    wide, narrow = Estimate(1.0, 0.7, 1.3), Estimate(0.85, 0.84, 0.86)
+    assert verdict(narrow, wide) == "same"
+    assert verdict(narrow, Estimate(1.0, 0.99, 1.01)) == "slower"
+    assert verdict(Estimate(1.2, 1.19, 1.21), Estimate(1.0, 0.99, 1.01)) == "faster"
+    assert statistics.SAME < 0.15
+
+
+def test_race_stops_when_the_ratio_is_known_and_when_time_is_up():
+    quiet = Machine(0, scatter=0.001, drift=0.0, spikes=0.0)
+    lanes = [Lane(lambda: None, SimulatedClock(quiet, 1e-3)) for _ in range(2)]
+    race.run(lanes, Budget())
+    assert 15 <= len(lanes[0].times) <= 20
+    slow = [Lane(lambda: None, SimulatedClock(Machine(0), 4.0)) for _ in range(2)]
+    race.run(slow, Budget(seconds=5.0, least=5))
+    assert len(slow[0].times) == 5
+
+
+def test_block_has_enough_calls():
+    machine = Machine(0, scatter=0.001, drift=0.0, spikes=0.0)
+    lane = Lane(lambda: None, SimulatedClock(machine, 1e-4))
+    lane.warm_up(Budget(block=0.02))
+    assert 190 <= lane.calls <= 210

@@ -1,0 +1,83 @@
+"""Writes docs/benchmarks.md and its pictures from the result files in benchmarks/results.
+
+    python tools/benchmarks_page.py
+
+A chapter a file, CPU before CUDA; the newest file of each machine and backend is enough to keep there.
+"""
+
+import pathlib
+import sys
+
+ROOT = pathlib.Path(__file__).resolve().parents[1]
+sys.path.insert(0, str(ROOT))
+
+from minitorch_backend.bench import plots, report, results  # noqa: E402
+from minitorch_backend.bench.results import Result, Run  # noqa: E402
+
+PAGE = ROOT / "docs" / "benchmarks.md"
+IMAGES = ROOT / "docs" / "images"
+INTRODUCTION = """# Benchmarks
+
+Written by `make benchmarks-page` from [benchmarks/results](../benchmarks/results); do not edit by hand.
+
+Each case ran on minitorch and on native torch in turns, in one run. The ratio is native's time by minitorch's: above 1
+minitorch is faster. Its interval (99 %) is a bootstrap over neighbouring rounds. "Limit" is the share of what this
+machine can do at best, measured in the same run: bandwidth for a working set of that size, or the arithmetic peak of
+the dtype. "Memory" is native's peak by minitorch's. Results were compared with float64 before anything was timed; a
+case whose error is above native's is marked. How to run it: [bench.md](bench.md).
+"""
+
+
+def mark(result: Result) -> str:
+    found = [result.status] if result.status != "ok" else []
+    found += ["below its floor"] if result.below_floor else []
+    found += [f"machine busy ({result.load:.0%})"] if result.busy else []
+    found += ["ran on native"] if result.fallbacks else []
+    return ", ".join(found)
+
+
+def line(r: Result) -> str:
+    if not r.timed:
+        return f"| {r.name} | | | | | | {mark(r)}: {r.message} |"
+    share = f"{r.share:.0%} {r.bound}" if r.share is not None else ""
+    memory = f"{r.memory_ratio:.2f}" if r.memory_ratio else ""
+    ours = r.seconds.get("minitorch")
+    return (
+        f"| {r.name} | {report.seconds(r.seconds.get(r.rival))} | {report.seconds(ours)} | "
+        f"**{r.ratio:.2f}** ({r.low:.2f} – {r.high:.2f}) | {share} | {memory} | {mark(r)} |"
+    )
+
+
+def chapter(name: str, run: Run) -> list[str]:
+    done = list(run.results.values())
+    facts = run.machine
+    rival = facts.get("rival", "native")
+    head = f"{facts['device']}, {'CUDA' if facts['backend'] == 'cuda' else 'CPU'}"
+    where = f"torch {facts['torch']}, {facts['threads']} threads, {facts['isa']}, commit {facts['commit'][:10]}, "
+    where += facts["date"][:10]
+    lines = [f"## {head}", "", f"{where}. {report.summary(done, rival)}", ""]
+    for path in plots.save(run, IMAGES, f"{name}-"):
+        title = "Ratios by family" if path.name.endswith(plots.RATIOS) else "Roofline"
+        lines += [f"![{title}](images/{path.name})", ""]
+    lines += ["| family | cases | geometric mean of the ratios |", "|---|---|---|"]
+    for family, members in plots.families(done).items():
+        lines.append(f"| {family} | {len(members)} | {plots.geometric_mean([r.ratio for r in members]):.2f} |")
+    lines += ["", f"| case | {rival} | minitorch | ratio | limit | memory | |", "|---|---|---|---|---|---|---|"]
+    return [*lines, *(line(r) for r in done), ""]
+
+
+def main() -> int:
+    runs = {path.stem: results.read(path) for path in sorted((ROOT / "benchmarks" / "results").glob("*.jsonl"))}
+    if not runs:
+        print("no result files in benchmarks/results: minitorch bench --json benchmarks/results/NAME.jsonl")
+        return 1
+    lines = [INTRODUCTION]
+    for name, run in sorted(runs.items(), key=lambda item: (item[1].machine["backend"] == "cuda", item[0])):
+        lines += chapter(name, run)
+    PAGE.write_text("\n".join(lines))
+    print(f"{PAGE.relative_to(ROOT)}: {', '.join(runs)}")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,124 @@
+#!/usr/bin/env bash
+# Builds minitorch with CUDA and checks it on this machine's GPU, in parts that can be run one by one.
+#
+#   tools/gpu_check.sh RESULTS [PART...]     parts: build smoke cpp sanitizer python conformance models bench demo
+#
+# Without parts all of them run. Every part has a time limit of its own and writes RESULTS/PART*.log as it goes; a line
+# for each is added to RESULTS/summary.txt. What it needs: nvcc, CMake, Ninja, torch, pytest with xdist and timeout,
+# hypothesis, expecttest. C++ tests need GoogleTest (GTEST_ROOT names a folder with include/ and lib/); without it they
+# are reported as not run.
+#
+#   PYTHON                 interpreter (python3)
+#   JOBS                   parallel jobs (number of cores)
+#   MINITORCH_CUDA_ARCHS   architectures (that of the GPU present)
+#   LIMIT_PART             seconds that a part may take, e.g. LIMIT_python=300
+set -u
+cd "$(dirname "$0")/.."
+results=${1:?usage: tools/gpu_check.sh RESULTS [PART...]}
+shift
+parts=("$@")
+[ ${#parts[@]} -gt 0 ] || parts=(build smoke cpp sanitizer python conformance models bench demo)
+mkdir -p "$results"
+results=$(cd "$results" && pwd)
+python=${PYTHON:-python3}
+jobs=${JOBS:-$(nproc)}
+half=$((jobs / 2 > 0 ? jobs / 2 : 1))
+export PYTHONPATH="$PWD${PYTHONPATH:+:$PYTHONPATH}"
+export MINITORCH_CUDA=1 MINITORCH_ISAS=${MINITORCH_ISAS:-avx512} MINITORCH_BUILD_DIR=${MINITORCH_BUILD_DIR:-build/gpu}
+if [ -z "${MINITORCH_CUDA_ARCHS:-}" ]; then
+  capability=$(nvidia-smi --query-gpu=compute_cap --format=csv,noheader 2>/dev/null | head -1 | tr -d .)
+  case "$capability" in
+    90) MINITORCH_CUDA_ARCHS=90a-real ;;
+    "") MINITORCH_CUDA_ARCHS=80-real ;;
+    *) MINITORCH_CUDA_ARCHS=$capability-real ;;
+  esac
+fi
+export MINITORCH_CUDA_ARCHS MINITORCH_JOBS=$jobs
+tests=$MINITORCH_BUILD_DIR/minitorch_tests
+
+# run PART LIMIT LOG COMMAND...: one line in the summary: part, exit code (124: out of time), seconds, last line.
+run() {
+  local name=$1 limit=$2 log=$results/$3 start=$SECONDS code
+  shift 3
+  timeout --kill-after=10 "$limit" "$@" >"$log" 2>&1
+  code=$?
+  printf '%-28s rc=%-4s %5ss  %s\n' "$name" "$code" $((SECONDS - start)) "$(tail -1 "$log" | cut -c1-160)" |
+    tee -a "$results/summary.txt"
+  return $code
+}
+limit() {
+  local variable=LIMIT_$1
+  echo "${!variable:-$2}"
+}
+
+part_build() {
+  run build "$(limit build 900)" build.log "$python" setup.py -q build_ext --inplace || return
+  if [ -n "${GTEST_ROOT:-}" ] || [ -e /usr/include/gtest/gtest.h ]; then
+    run build-tests "$(limit build 900)" build_tests.log bash -c \
+      "cmake -S . -B '$MINITORCH_BUILD_DIR' -DMINITORCH_TESTS=ON ${GTEST_ROOT:+-DGTest_ROOT='$GTEST_ROOT'} &&
+       cmake --build '$MINITORCH_BUILD_DIR' --target minitorch_tests --parallel $jobs"
+  fi
+}
+
+part_smoke() {
+  MINITORCH_BACKEND=cuda MINITORCH_LAUNCH_BLOCKING=1 run smoke "$(limit smoke 120)" smoke.log \
+    "$python" tools/gpu_smoke.py
+}
+
+part_cpp() {
+  [ -x "$tests" ] || { echo "cpp: not run, GoogleTest is missing" | tee -a "$results/summary.txt"; return; }
+  MINITORCH_BACKEND=cuda run cpp "$(limit cpp 180)" cpp.log "$tests" --gtest_output="xml:$results/cpp.xml"
+}
+
+part_sanitizer() {
+  [ -x "$tests" ] || { echo "sanitizer: not run, GoogleTest is missing" | tee -a "$results/summary.txt"; return; }
+  local tool filter='-Environment*:CpuBackend*:FormatBytes*:BlockSize*:CachingAllocator*:Math*:Half*:*Large*:*Long*'
+  for tool in memcheck racecheck initcheck synccheck; do
+    MINITORCH_BACKEND=cuda run "sanitizer-$tool" "$(limit sanitizer 240)" "sanitizer_$tool.log" \
+      compute-sanitizer --tool "$tool" --error-exitcode 9 "$tests" --gtest_filter="$filter"
+  done
+}
+
+# One file of Python tests in a process of its own: a fault that costs the context ends one file, not the suite.
+one_file() {
+  local name code
+  name=$(basename "$1" .py)
+  timeout 400 "$python" -m pytest -q --timeout=90 -p no:cacheprovider --tb=short \
+    --junitxml="$results/python/$name.xml" "$1" >"$results/python/$name.log" 2>&1
+  code=$?
+  printf '%-36s rc=%-4s %s\n' "python/$name" "$code" "$(tail -1 "$results/python/$name.log" | cut -c1-120)"
+}
+export -f one_file
+export python results
+
+part_python() {
+  local start=$SECONDS
+  mkdir -p "$results/python"
+  # shellcheck disable=SC2016
+  MINITORCH_BACKEND=cuda MINITORCH_FALLBACK=error OMP_NUM_THREADS=2 \
+    MINITORCH_LAUNCH_BLOCKING=${MINITORCH_LAUNCH_BLOCKING:-1} timeout --kill-after=10 "$(limit python 560)" \
+    xargs -P "$half" -I{} bash -c 'one_file {}' < <(ls tests/python/test_*.py) 2>&1 | tee -a "$results/summary.txt"
+  echo "python: $((SECONDS - start)) s" | tee -a "$results/summary.txt"
+}
+
+part_conformance() {
+  MINITORCH_BACKEND=cuda run conformance "$(limit conformance 560)" conformance.log \
+    "$python" -m tests.conformance.run --claimed --dtype float32,bfloat16,int64,bool,complex64 --samples 4 \
+    --jobs "$half"
+}
+
+part_models() {
+  MINITORCH_BACKEND=cuda run models "$(limit models 400)" models.log \
+    "$python" -m pytest -q --timeout=300 -p no:cacheprovider tests/models
+}
+
+part_bench() {
+  MINITORCH_BACKEND=cuda run bench "$(limit bench 300)" bench.log "$python" benchmarks/cuda.py "$results/bench.json"
+}
+
+part_demo() {
+  MINITORCH_BACKEND=cuda run demo "$(limit demo 300)" demo.log "$python" examples/side_by_side.py
+}
+
+nvidia-smi --query-gpu=name,driver_version,memory.total --format=csv,noheader >"$results/machine.txt" 2>&1
+for part in "${parts[@]}"; do "part_$part"; done
