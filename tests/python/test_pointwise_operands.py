@@ -168,3 +168,14 @@ def test_copies(dtype):
     check(lambda t: t.transpose(1, 2).fill_(7), x)
     check(lambda t: t[:, ::2].zero_(), x)
     check(lambda t: t.copy_(t[0].clone()), x)
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16], ids=str)
+@pytest.mark.parametrize("alpha", [2, 0.3, -1.7, 100.0, 1e-3])
+def test_a_factor_rounds_as_in_native(alpha, dtype):
+    a, b = values(dtype, 4096), values(dtype, 4096, seed=1)  # whole vectors: native's remainder rounds otherwise
+    check(lambda a, b: torch.add(a, b, alpha=alpha), a, b)
+    check(lambda a, b: torch.sub(a, b, alpha=alpha), a, b)
+    check(lambda a, b: a.view(64, 64).t().clone().add_(b.view(64, 64), alpha=alpha), a, b)
+    check(lambda a: torch.add(a, 0.7, alpha=alpha), a)
+    check(lambda a, b: torch.add(a, b.float(), alpha=alpha), a, b, exact=False)
