@@ -20,6 +20,7 @@ PYBIND11_MODULE(_C, m) {
   bind_fallback(m);
   bind_generator(m);
   bind_bench(m);
+  bind_storage(m);
 }
 
 }  // namespace minitorch

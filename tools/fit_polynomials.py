@@ -1,4 +1,4 @@
-"""The coefficients in csrc/kernels/functors/math.h: fits in 50-digit arithmetic (needs mpmath).
+"""The coefficients in csrc/kernels/functors/polynomials.h: fits in 50-digit arithmetic (needs mpmath).
 
 Polynomials interpolate at Chebyshev nodes, which is within a small factor of the minimax error; rational functions are
 linearised least squares, reweighted towards equal errors (Lawson). Each line printed: name, degrees, largest

@@ -71,14 +71,20 @@ bool fuses(const at::Tensor& input, double p, bool train) {
   return train && p > 0 && p < 1 && at::isFloatingType(input.scalar_type()) && input.sym_numel() != 0;
 }
 
+// Native takes native_dropout for devices other than the CPU, which accepts what the CPU's steps refuse.
+at::Tensor composite(const at::Tensor& input, double p, bool train) {
+  if (train && p > 0 && p < 1 && !at::isFloatingType(input.scalar_type()) && input.sym_numel() != 0)
+    return input.mul(at::empty_like(input).bernoulli_(1 - p).div_(1 - p));
+  return at::native::dropout(input, p, train);
+}
+
 at::Tensor dropout(const at::Tensor& input, double p, bool train) {
-  if (!fuses(input, p, train) || steps_aside(input)) return at::native::dropout(input, p, train);
+  if (!fuses(input, p, train) || steps_aside(input)) return composite(input, p, train);
   return std::get<0>(forward_op(input, p));
 }
 
 at::Tensor dropout_inference(const at::Tensor& input, double p, bool train) {
-  if (!fuses(input, p, train)) return at::native::dropout(input, p, train);
-  return std::get<0>(forward_op(input, p));
+  return fuses(input, p, train) ? std::get<0>(forward_op(input, p)) : composite(input, p, train);
 }
 
 TORCH_LIBRARY_IMPL(minitorch, AutogradPrivateUse1, m) {

@@ -6,19 +6,14 @@
 // there the entry steps aside and calls PyTorch's composite, which is differentiated operator by operator.
 #pragma once
 #include <ATen/ATen.h>
-#include <ATen/FuncTorchTLS.h>
 #include <ATen/core/LegacyTypeDispatch.h>
 #include <ATen/core/dispatch/Dispatcher.h>
 #include <torch/csrc/autograd/custom_function.h>
 #include <torch/library.h>
 
+#include "bridge/transforms.h"
+
 namespace minitorch {
-
-// True inside a functorch transform.
-bool in_transform();
-
-// True if a tensor carries a forward-mode tangent.
-inline bool has_tangent(const at::Tensor& t) { return t.defined() && t._fw_grad(/*level=*/0).defined(); }
 
 template <class... T>
 bool steps_aside(const T&... tensors) {

@@ -94,6 +94,8 @@ class Crossing {
 
   at::Tensor to_device(const at::Tensor& t) {
     if (!t.defined() || t.device().type() != c10::kCPU) return t;
+    TORCH_CHECK_NOT_IMPLEMENTED(t.layout() == at::kStrided && !t.is_quantized(), "minitorch has no tensors of layout ",
+                                t.layout(), " and dtype ", t.scalar_type(), "; call .cpu() before this operator");
     for (const Pair& p : pairs_)
       if (p.host.is_same(t)) return p.device;
     for (const Pair& p : pairs_) {  // a view of an argument becomes a view of the original
@@ -146,44 +148,47 @@ void record(const std::string& op, int64_t bytes, double seconds) {
   r.seconds += seconds;
 }
 
-// Native CPU would compute a mix of host and device tensors without a word, since both are host memory to it. A CPU
-// scalar among device tensors is as welcome as it is in native.
-void check_devices(const c10::OperatorHandle& op, at::ArrayRef<c10::IValue> args) {
-  std::optional<at::Device> ours, other;
-  const auto see = [&](const at::Tensor& t) {
-    if (!t.defined()) return;
-    if (t.device().type() == kDevice) {
-      ours = t.device();
-    } else if (!t.is_cpu() || t.dim() > 0) {
-      other = t.device();
-    }
-  };
+// Native CPU would compute a mix of host and device tensors without a word, since both are host memory to it.
+void check_devices(const std::string& name, at::ArrayRef<c10::IValue> args) {
+  DeviceCheck devices(DeviceCheck::allowed, name);
   for (const c10::IValue& v : args) {
-    if (v.isTensor()) see(v.toTensor());
+    if (v.isTensor()) devices.see(v.toTensor());
     if (v.isTensorList())
-      for (const at::Tensor& t : v.toTensorVector()) see(t);
+      for (const at::Tensor& t : v.toTensorVector()) devices.see(t);
   }
-  TORCH_CHECK(!ours || !other, "Expected all tensors to be on the same device, but found at least two devices, ", *ours,
-              " and ", *other, "! (when checking the arguments of ", c10::toString(op.operator_name()), ")");
+}
+
+// Throws unless native CPU may take the call.
+void require_fallback(const std::string& name, const char* dtype) {
+  TORCH_CHECK_NOT_IMPLEMENTED(policy() != FallbackPolicy::error, "minitorch has no kernel for '", name, "' (dtype ",
+                              dtype, ") on the ", backend().name(),
+                              " backend. Set MINITORCH_FALLBACK=warn or =allow to run it on native "
+                              "CPU instead; torch.minitorch.fallbacks() lists such calls.");
+}
+
+// Puts a call that native CPU took into the ledger, and warns if that is the policy.
+void finish_fallback(const std::string& name, int64_t bytes, std::chrono::steady_clock::time_point start) {
+  const std::chrono::duration<double> elapsed = std::chrono::steady_clock::now() - start;
+  record(name, bytes, elapsed.count());
+  if (policy() == FallbackPolicy::warn) {
+    TORCH_WARN_ONCE("minitorch has no kernel for '", name,
+                    "': it ran on native CPU. MINITORCH_FALLBACK=error|warn|allow "
+                    "decides what happens; torch.minitorch.fallbacks() lists all such calls.");
+  }
 }
 
 void fallback(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
   const std::string name = c10::toString(op.operator_name());
   const size_t arguments = op.schema().arguments().size();
   const auto args = torch::jit::last(*stack, arguments);
-  check_devices(op, args);
-  if (policy() == FallbackPolicy::error) {
-    std::string dtype = "none";
-    for (const c10::IValue& v : args)
-      if (v.isTensor() && v.toTensor().defined()) {
-        dtype = c10::toString(v.toTensor().scalar_type());
-        break;
-      }
-    TORCH_CHECK_NOT_IMPLEMENTED(false, "minitorch has no kernel for '", name, "' (dtype ", dtype, ") on the ",
-                                backend().name(),
-                                " backend. Set MINITORCH_FALLBACK=warn or =allow to run it on native "
-                                "CPU instead; torch.minitorch.fallbacks() lists such calls.");
-  }
+  check_devices(name, args);
+  const char* dtype = "none";
+  for (const c10::IValue& v : args)
+    if (v.isTensor() && v.toTensor().defined()) {
+      dtype = c10::toString(v.toTensor().scalar_type());
+      break;
+    }
+  require_fallback(name, dtype);
   Crossing crossing;
   const size_t begin = stack->size() - arguments;
   for (size_t i = 0; i < arguments; i++) {
@@ -192,16 +197,10 @@ void fallback(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
   }
   const auto start = std::chrono::steady_clock::now();
   op.redispatchBoxed(c10::DispatchKeySet(c10::DispatchKey::CPU), stack);
-  const std::chrono::duration<double> elapsed = std::chrono::steady_clock::now() - start;
   crossing.write_back();
   const size_t returns = op.schema().returns().size();
   for (size_t i = stack->size() - returns; i < stack->size(); i++) (*stack)[i] = crossing.to_device((*stack)[i]);
-  record(name, crossing.bytes, elapsed.count());
-  if (policy() == FallbackPolicy::warn) {
-    TORCH_WARN_ONCE("minitorch has no kernel for '", name,
-                    "': it ran on native CPU. MINITORCH_FALLBACK=error|warn|allow "
-                    "decides what happens; torch.minitorch.fallbacks() lists all such calls.");
-  }
+  finish_fallback(name, crossing.bytes, start);
 }
 
 void report_missing_kernel(const char* kernel, const char* backend_name, const char* detail) {
@@ -218,6 +217,13 @@ const bool installed =
     (set_missing_kernel_handler(&report_missing_kernel), set_index_fault_handler(&report_index_fault), true);
 
 }  // namespace
+
+void fall_back(const char* name, const at::Tensor& tensor, const std::function<void()>& native) {
+  require_fallback(name, c10::toString(tensor.scalar_type()));
+  const auto start = std::chrono::steady_clock::now();
+  native();
+  finish_fallback(name, static_cast<int64_t>(tensor.nbytes()), start);
+}
 
 FallbackPolicy fallback_policy() { return policy(); }
 void set_fallback_policy(FallbackPolicy value) { policy() = value; }

@@ -1,6 +1,9 @@
 // What happens when an operator has no kernel here: an error, or native CPU with an entry in the ledger.
 #pragma once
+#include <ATen/core/Tensor.h>
+
 #include <cstdint>
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -20,6 +23,10 @@ FallbackPolicy fallback_policy();
 void set_fallback_policy(FallbackPolicy policy);
 std::vector<FallbackRecord> fallback_records();
 void clear_fallback_records();
+
+// For an operator that has a kernel, but none for the dtype of `tensor`: runs `native`, which lets native CPU do it,
+// under the same policy and with the same error and ledger as an operator without a kernel.
+void fall_back(const char* name, const at::Tensor& tensor, const std::function<void()>& native);
 
 // Called to name the Python line of a fallback; set by the Python module.
 void set_call_site_provider(std::string (*provider)());

@@ -37,15 +37,13 @@ bool uses_philox() { return !backend().host_accessible(); }
 constexpr int64_t kPhiloxBytes = 16;
 }  // namespace
 
+// torch.Generator's pickling asks every device but the CPU for an offset, and gives it back.
 void DeviceGenerator::set_offset(uint64_t offset) {
-  TORCH_CHECK(uses_philox(), "CPU Generator does not use offset");
+  TORCH_CHECK(uses_philox() || offset == 0, "CPU Generator does not use offset");
   TORCH_CHECK(offset % 4 == 0, "offset must be a multiple of 4");
   state.philox_offset = offset;
 }
-uint64_t DeviceGenerator::get_offset() const {
-  TORCH_CHECK(uses_philox(), "CPU Generator does not use offset");
-  return state.philox_offset;
-}
+uint64_t DeviceGenerator::get_offset() const { return uses_philox() ? state.philox_offset : 0; }
 
 void DeviceGenerator::set_state(const c10::TensorImpl& bytes) {
   if (uses_philox()) {
@@ -111,6 +109,7 @@ const at::Generator& default_generator(c10::DeviceIndex device) {
 }
 
 at::Generator new_generator(c10::DeviceIndex device) {
+  if (device >= 0) check_device(device);
   return at::make_generator<DeviceGenerator>(device < 0 ? static_cast<c10::DeviceIndex>(backend().current_device())
                                                         : device);
 }

@@ -3,6 +3,7 @@
 #include <c10/core/impl/DeviceGuardImplInterface.h>
 
 #include "bridge/allocator.h"
+#include "bridge/engine.h"
 #include "bridge/tensor.h"
 #include "runtime/backend.h"
 
@@ -30,7 +31,7 @@ struct Guard final : c10::impl::DeviceGuardImplInterface {
     if (d.index() >= 0 && d.index() < backend().device_count()) backend().set_device(d.index());
   }
   c10::DeviceIndex deviceCount() const noexcept override {
-    return static_cast<c10::DeviceIndex>(backend().device_count());
+    return static_cast<c10::DeviceIndex>(devices_are_hidden() ? 0 : backend().device_count());
   }
   c10::DeviceCapability getDeviceCapability(c10::Device) const override {
     c10::DeviceCapability capability;

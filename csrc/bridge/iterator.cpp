@@ -19,6 +19,9 @@ PointwiseView view_of(const at::TensorIteratorBase& iter) {
   for (int k = 0; k < v.num_operands; k++) {
     if (iter.is_cpu_scalar(k)) v.host_operands |= 1u << k;
     v.data[k] = static_cast<char*>(iter.data_ptr(k));
+    // Not check_allocated: some of PyTorch's iterators outlive their tensors.
+    TORCH_CHECK(v.data[k] != nullptr || v.numel == 0,
+                "The tensor has a non-zero number of elements, but its data is not allocated yet.");
     v.dtype[k] = to_dtype(iter.dtype(k));
     const auto strides = iter.strides(k);
     for (int d = 0; d < v.ndim; d++) v.strides[k][d] = strides[d];

@@ -22,4 +22,13 @@ class Storage final : public c10::StorageImpl {
 // Uninitialised, resizable storage on the current device.
 c10::intrusive_ptr<c10::StorageImpl> make_storage(size_t bytes);
 
+// Where device memory is host memory, a storage of one can stand on the memory of the other.
+//
+// The memory of `source` seen from `device`; keeps the source alive.
+c10::Storage alias_storage(const c10::Storage& source, c10::Device device);
+// Makes `storage` give up its memory for that of `lender`, which is at least as large. Contents are not copied.
+void adopt(const c10::Storage& storage, const c10::Storage& lender);
+// The storage whose memory `storage` stands on; an empty handle if that is its own.
+c10::Storage lender_of(const c10::Storage& storage);
+
 }  // namespace minitorch

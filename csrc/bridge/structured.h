@@ -16,7 +16,6 @@
 // The number of outputs follows from impl's signature.
 #pragma once
 #include <ATen/TensorIterator.h>
-#include <ATen/core/IListRef.h>
 #include <ATen/native/Resize.h>
 #include <torch/library.h>
 
@@ -132,31 +131,6 @@ struct Op final : Base {
   }
 };
 
-struct CommonDevice {
-  std::optional<at::Device> device;
-  void see(const at::Tensor& t) {
-    if (!t.defined()) return;
-    if (!device) device = t.device();
-    TORCH_CHECK(t.device() == *device,
-                "Expected all tensors to be on the same device, but found at least two devices, ", *device, " and ",
-                t.device(), "!");
-  }
-  void see(const std::optional<at::Tensor>& t) {
-    if (t) see(*t);
-  }
-  void see(at::OptionalTensorRef t) {
-    if (t.has_value()) see(t.getTensorRef());
-  }
-  void see(const at::ITensorListRef& list) {
-    for (const at::Tensor& t : list) see(t);
-  }
-  void see(const at::IOptTensorListRef& list) {
-    for (const at::OptionalTensorRef t : list) see(t);
-  }
-  template <class T>
-  void see(const T&) {}
-};
-
 // Metas take references to optionals and lists; the dispatcher passes the values. `type` is the dispatcher's side.
 template <class T>
 struct Boundary {
@@ -202,8 +176,8 @@ struct Structured<Base, R (C::*)(Args...)> {
   static void run(Operation& op, Args... args) {
     // TensorIterator checks devices itself, and allows CPU scalars where native does.
     if constexpr (!std::is_base_of_v<at::TensorIteratorBase, Base>) {
-      CommonDevice common;
-      (common.see(args), ...);
+      DeviceCheck devices;
+      (devices.see(args), ...);
     }
     [&]<size_t... I>(std::index_sequence<I...>) {
       if constexpr (precomputed) {

@@ -4,7 +4,6 @@
 #include <ATen/EmptyTensor.h>
 #include <c10/core/TensorImpl.h>
 
-#include "bridge/allocator.h"
 #include "bridge/storage.h"
 #include "runtime/backend.h"
 
@@ -40,15 +39,6 @@ at::Tensor with_storage(const at::Tensor& tensor, c10::Storage storage, c10::Dis
   if (tensor.is_neg()) result._set_neg(true);
   return result;
 }
-
-// The memory of `source` seen from `device`; holds a reference to the source storage.
-c10::Storage alias_storage(const c10::Storage& source, c10::Device device, c10::Allocator* allocator) {
-  using Owner = c10::intrusive_ptr<c10::StorageImpl>;
-  auto* owner = new Owner(source.getWeakStorageImpl().lock());
-  at::DataPtr data(source.mutable_data(), owner, [](void* p) { delete static_cast<Owner*>(p); }, device);
-  return c10::make_intrusive<c10::StorageImpl>(c10::StorageImpl::use_byte_size_t(), source.nbytes(), std::move(data),
-                                               allocator, /*resizable=*/true);
-}
 }  // namespace
 
 // What at::detail::empty_generic does, with our storage object in place of c10's.
@@ -72,10 +62,13 @@ at::Tensor empty_strided(at::IntArrayRef sizes, at::IntArrayRef strides, at::Sca
   return tensor;
 }
 
+bool has_kernels(at::ScalarType type) { return size_of(static_cast<DType>(type)) != 0; }
+
 DType to_dtype(at::ScalarType type) {
-  const auto d = static_cast<DType>(type);
-  TORCH_CHECK_NOT_IMPLEMENTED(size_of(d) != 0, "minitorch has no kernels for dtype ", type);
-  return d;
+  TORCH_CHECK_NOT_IMPLEMENTED(has_kernels(type), "minitorch has no kernels for dtype ", type,
+                              ": tensors of it can be moved and converted; convert this one first, or compute on "
+                              "native CPU");
+  return static_cast<DType>(type);
 }
 
 Scalar to_scalar(const at::Scalar& s) {
@@ -92,6 +85,7 @@ Scalar to_scalar(const at::Scalar& s) {
 TensorView view_of(const at::Tensor& tensor) {
   TORCH_INTERNAL_ASSERT(!tensor.is_conj() && !tensor.is_neg());
   TensorView v;
+  check_allocated(tensor);
   v.dtype = to_dtype(tensor.scalar_type());
   v.data = static_cast<char*>(const_cast<void*>(tensor.const_data_ptr()));
   v.ndim = static_cast<int>(tensor.dim());
@@ -104,28 +98,30 @@ TensorView view_of(const at::Tensor& tensor) {
   return v;
 }
 
+void DeviceCheck::fail(at::Device other) const {
+  std::string where;
+  if (!operator_name_.empty()) where = c10::str(" (when checking the arguments of ", operator_name_, ")");
+  TORCH_CHECK(false, "Expected all tensors to be on the same device, but found at least two devices, ", *device_,
+              " and ", other, "!", where);
+}
+
 void check_same_device(std::initializer_list<const at::Tensor*> tensors) {
-  std::optional<at::Device> common;
-  for (const at::Tensor* t : tensors) {
-    if (t == nullptr || !t->defined()) continue;
-    if (!common) common = t->device();
-    TORCH_CHECK(t->device() == *common,
-                "Expected all tensors to be on the same device, but found at least two devices, ", *common, " and ",
-                t->device(), "!");
-  }
+  DeviceCheck check;
+  for (const at::Tensor* t : tensors)
+    if (t != nullptr) check.see(*t);
 }
 
 at::Tensor alias_as_host(const at::Tensor& tensor) {
   if (!tensor.defined() || tensor.is_cpu()) return tensor;
   TORCH_INTERNAL_ASSERT(backend().host_accessible() && tensor.device().type() == kDevice);
-  auto storage = alias_storage(tensor.storage(), c10::Device(c10::kCPU), c10::GetAllocator(c10::kCPU));
+  auto storage = alias_storage(tensor.storage(), c10::Device(c10::kCPU));
   return with_storage(tensor, std::move(storage), c10::DispatchKey::CPU);
 }
 
 at::Tensor alias_as_device(const at::Tensor& tensor) {
   if (!tensor.defined() || tensor.device().type() == kDevice) return tensor;
   TORCH_INTERNAL_ASSERT(backend().host_accessible() && tensor.is_cpu());
-  auto storage = alias_storage(tensor.storage(), c10::Device(kDevice, backend().current_device()), device_allocator());
+  auto storage = alias_storage(tensor.storage(), c10::Device(kDevice, backend().current_device()));
   return with_storage(tensor, std::move(storage), c10::DispatchKey::PrivateUse1);
 }
 

@@ -29,6 +29,11 @@ extern Kernel<void(const EmbeddingBackwardArgs&)> embedding_backward_kernel;
 
 enum class BagMode : uint8_t { sum, mean, max };
 
+// Thrown by embedding_bag_kernel, before anything is written, for an offset outside [least, most].
+struct OffsetOutOfRange {
+  int64_t offset, bag, least, most;
+};
+
 // Bag b holds positions offsets[b] up to the next offset, the last one up to `end`; those with padding_idx are left
 // out.
 struct EmbeddingBagArgs {

@@ -34,6 +34,8 @@ namespace minitorch {
   X(cube, Cube, NumericTypes)                   \
   X(inverse_square, InverseSquare, FloatTypes)  \
   X(add, Add, AllTypes)                         \
+  X(add_half, AddHalf, Types<float>)            \
+  X(add_bfloat16, AddBFloat16, Types<float>)    \
   X(plain_add, PlainAdd, AllTypes)              \
   X(plain_sub, PlainSub, NumericTypes)          \
   X(mul, Mul, AllUnsignedTypes)                 \

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "bridge/tensor.h"
+#include "bridge/transforms.h"
 #include "kernels/attention.h"
 #include "runtime/backend.h"
 
@@ -22,12 +23,11 @@ using OptionalTensor = std::optional<Tensor>;
 // The CUDA kernels hold a row of this many elements; longer rows take the composite there.
 constexpr int64_t kLongestRowOnCuda = 256;
 
-bool has_tangent(const Tensor& t) { return t._fw_grad(/*level=*/0).defined(); }
-
 bool fuses(const Tensor& q, const Tensor& k, const Tensor& v, const OptionalTensor& mask, double dropout,
            bool enable_gqa) {
   const auto type = q.scalar_type();
   if (!at::globalContext().userEnabledOverrideableSDP() || dropout != 0) return false;
+  if (in_transform()) return false;  // there is no batching rule for it
   if (type != at::kFloat && type != at::kHalf && type != at::kBFloat16) return false;
   if (q.dim() != 4 || k.dim() != 4 || v.dim() != 4) return false;
   for (const Tensor* t : {&q, &k, &v})

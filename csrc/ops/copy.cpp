@@ -1,4 +1,5 @@
 // Copies between tensors of our device, and between it and the CPU.
+#include "bridge/fallback.h"
 #include "bridge/iterator.h"
 #include "bridge/tensor.h"
 #include "bridge/transfer.h"
@@ -27,8 +28,27 @@ void copy_within(const at::Tensor& to, const at::Tensor& from) {
   if (iter.numel() != 0) copy_kernel(view_of(iter));
 }
 
+at::ScalarType integer_of_size(int64_t bytes) {
+  return bytes == 1 ? at::kByte : bytes == 2 ? at::kShort : bytes == 4 ? at::kInt : at::kLong;
+}
+
+// float8 and other types that no kernel computes with: bytes are moved here, conversions are native's.
+void copy_without_kernels(const at::Tensor& src, const at::Tensor& dst) {
+  if (src.scalar_type() == dst.scalar_type()) {
+    const auto bits = integer_of_size(static_cast<int64_t>(dst.element_size()));
+    dst.view(bits).copy_(src.view(bits));
+    return;
+  }
+  fall_back("aten::_copy_from", has_kernels(src.scalar_type()) ? dst : src,
+            [&] { dst.copy_(src.to(at::kCPU).to(dst.scalar_type())); });
+}
+
 // aten::copy_ calls this whenever one side is ours. `src` broadcasts to the shape of `dst`.
 at::Tensor copy_from(const at::Tensor& src, const at::Tensor& dst, bool non_blocking) {
+  if (!has_kernels(src.scalar_type()) || !has_kernels(dst.scalar_type())) {
+    copy_without_kernels(src, dst);
+    return dst;
+  }
   const bool conjugate = dst.is_complex() && src.is_conj() != dst.is_conj();
   const bool negate = src.is_neg() != dst.is_neg();
   at::Tensor from = stored(src), to = stored(dst);

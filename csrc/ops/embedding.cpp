@@ -51,6 +51,8 @@ Tensor& embedding_renorm_(Tensor& self, const Tensor& indices, double max_norm, 
   with_index_errors(
       [&] { embedding_renorm_kernel({view_of(self), data_or_null<int64_t>(rows), rows.numel(), max_norm, norm_type}); },
       [&](const IndexOutOfRange& e) {
+        // Native renormalises the row that a negative index counts to, and the lookup that follows raises this.
+        TORCH_CHECK_INDEX(e.index < -self.size(0) || e.index >= 0, "index out of range in self");
         TORCH_CHECK_INDEX(false, "select(): index ", e.index, " out of range for tensor of size ", self.sizes(),
                           " at dimension 0");
       });
@@ -60,10 +62,10 @@ Tensor& embedding_renorm_(Tensor& self, const Tensor& indices, double max_norm, 
 void check_bag_arguments(const Tensor& weight, const Tensor& indices, const Tensor& offsets, int64_t mode,
                          const Tensor& sample_weights, bool include_last_offset) {
   check_same_device({&weight, &indices, &offsets, &sample_weights});
-  const TensorArg indices_arg(indices, "indices", 1), offsets_arg(offsets, "offsets", 1),
-      weight_arg(weight, "weight", 1);
-  at::checkScalarTypes("embedding_bag", indices_arg, {at::kLong, at::kInt});
-  at::checkScalarTypes("embedding_bag", offsets_arg, {at::kLong, at::kInt});
+  // Native promotes both to one type before it checks the first of them.
+  const Tensor promoted = indices.to(at::promote_types(indices.scalar_type(), offsets.scalar_type()));
+  at::checkScalarTypes("embedding_bag", TensorArg(promoted, "indices", 1), {at::kLong, at::kInt});
+  const TensorArg weight_arg(weight, "weight", 1);
   at::checkScalarTypes("embedding_bag", weight_arg, {at::kHalf, at::kBFloat16, at::kFloat, at::kDouble});
   if (offsets.size(0) > 0) {
     const int64_t first = offsets[0].item<int64_t>(), last = offsets[-1].item<int64_t>();
@@ -132,7 +134,15 @@ BagResult embedding_bag(const Tensor& weight, const Tensor& indices, const Tenso
   args.bag_sizes = mode == BagMode::sum ? nullptr : data_or_null<int64_t>(bag_size);
   args.max_indices = data_or_null<int64_t>(max_indices);
   with_index_errors(
-      [&] { embedding_bag_kernel(args); },
+      [&] {
+        try {
+          embedding_bag_kernel(args);
+        } catch (const OffsetOutOfRange& e) {
+          // Native says less, or reads memory that is not the table's.
+          TORCH_CHECK(false, "embedding_bag: offsets must not decrease or pass input's length ", e.most,
+                      ", but offsets[", e.bag, "] is ", e.offset, " after ", e.least);
+        }
+      },
       [&](const IndexOutOfRange& e) {
         TORCH_CHECK(!fast, "Index ", e.which, " of input takes value ", e.index,
                     " which is not in the valid range [0, ", e.size, ")");
@@ -208,7 +218,8 @@ Tensor sample_weights_backward(const Tensor& grad, const Tensor& weight, const T
   args.count = rows.numel();
   args.padding_idx = padding_idx;
   args.out = data_or_null<char>(out);
-  sample_weights_backward_kernel(args);
+  with_index_errors([&] { sample_weights_backward_kernel(args); },
+                    [](const IndexOutOfRange&) { TORCH_CHECK_INDEX(false, "index out of range in self"); });
   return out;
 }
 

@@ -6,6 +6,7 @@
 #include <ATen/ops/add_meta.h>
 
 #include "ops/pointwise.h"
+#include "runtime/backend.h"
 
 // X(name): structured with variants name, name_, name.out; stub and kernel have the same name.
 // clang-format off
@@ -36,10 +37,31 @@ namespace {
 
 bool is(const at::Scalar& s, int value) { return !s.isSymbolic() && s.equal(value); }
 
+// The innermost dimension of each operand is contiguous, or that of one input is a single value.
+bool rows_are_contiguous(const at::TensorIteratorBase& iter) {
+  if (iter.ndim() == 0) return false;
+  int values = 0;
+  for (int k = 0; k < iter.ntensors(); k++) {
+    const int64_t stride = iter.strides(k)[0];
+    if (k > 0 && stride == 0)
+      values++;
+    else if (stride != iter.element_size(k))
+      return false;
+  }
+  return values < 2;
+}
+
 void add_stub(at::TensorIteratorBase& iter, const at::Scalar& alpha) {
   if (is(alpha, 1)) return run_pointwise(PointwiseOp::plain_add, iter);
   if (is(alpha, -1) && iter.common_dtype() != at::kBool) return run_pointwise(PointwiseOp::plain_sub, iter);
-  run_pointwise(PointwiseOp::add, iter, alpha);
+  if (!at::isReducedFloatingType(iter.common_dtype()) || !backend().host_accessible())
+    return run_pointwise(PointwiseOp::add, iter, alpha);
+  // Native CPU rounds alpha to 16 bits, and its loop for operands that are not contiguous rounds alpha * b as well.
+  const bool half = iter.common_dtype() == at::kHalf, contiguous = rows_are_contiguous(iter);
+  const double rounded =
+      half ? static_cast<double>(alpha.to<c10::Half>()) : static_cast<double>(alpha.to<c10::BFloat16>());
+  const auto strided = half ? PointwiseOp::add_half : PointwiseOp::add_bfloat16;
+  run_pointwise(contiguous ? PointwiseOp::add : strided, iter, rounded);
 }
 
 // PyTorch generates add's impl per device, so it has no stub to register. Its meta checks alpha against the dtype of

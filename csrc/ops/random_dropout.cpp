@@ -39,8 +39,12 @@ std::tuple<at::Tensor, at::Tensor> native_dropout(const at::Tensor& input, doubl
   if (input.numel() == 0) return {input, at::empty_like(input, input.options())};
   at::Tensor mask = at::empty_like(input, input.options().dtype(at::kBool));
   if (train.has_value() && !*train) return {input.clone(), mask.fill_(1)};
-  check_floating(input);
   const double keep = 1. - p;
+  if (!at::isFloatingType(input.scalar_type())) {  // native's steps, some of which raise its errors
+    mask.bernoulli_(keep);
+    return {input.mul(mask).mul_(keep == 0 ? 0. : 1. / keep), mask};
+  }
+  TORCH_CHECK(keep >= 0 && keep <= 1, "bernoulli_ expects p to be in [0, 1], but got p=", keep);
   at::Tensor output = at::empty_like(input);
   auto iter = iterate({output, mask}, input);
   DeviceGenerator* g = generator_or_default(std::nullopt);

@@ -8,5 +8,6 @@ void bind_bench(py::module& m);
 void bind_fallback(py::module& m);
 void bind_generator(py::module& m);
 void bind_runtime(py::module& m);
+void bind_storage(py::module& m);
 
 }  // namespace minitorch

@@ -1,6 +1,7 @@
 // Devices and memory for Python. Nothing here holds the GIL while it waits for a device or for the system.
 #include <pybind11/stl.h>
 
+#include "bridge/engine.h"
 #include "bridge/storage.h"
 #include "kernels/kernel.h"
 #include "python/bindings.h"
@@ -76,6 +77,7 @@ void bind_runtime(py::module& m) {
   m.def("current_device", [] { return backend().current_device(); });
   m.def("set_device", [](int device) { backend().set_device(device); });
   m.def("check_device", &check_device);
+  m.def("start_engine_without_threads", &start_engine_without_threads);
   m.def("synchronize", &synchronize, WithoutGil());
   m.def("stream_priority", [](int64_t id) { return Stream{0, id}.priority(); });
   // An event's id is its handle here; 0 until it is recorded.

@@ -1,6 +1,7 @@
 """Activation functions and their derivatives against native CPU."""
 
 import functools
+from math import inf, nan
 
 import pytest
 import torch
@@ -128,3 +129,21 @@ def test_integers():
         check(F.relu6, x)
         check(lambda t: F.threshold(t, 2, 1), x)
     check_error(F.relu, torch.ones(3, dtype=torch.bool))
+
+
+@pytest.mark.parametrize("dtype", FLOATS)
+@pytest.mark.parametrize(
+    "name", ["elu", "celu", "selu", "hardswish", "hardsigmoid", "softshrink", "hardshrink", "relu6"]
+)
+def test_not_a_number(name, dtype):
+    # A multiple of every vector's length: native's loop for the last elements answers some of these differently.
+    special = torch.tensor([nan, inf, -inf, 0.0, -0.0, 0.5, -0.5, 3.0, -3.0, 1.0, -1.0, 6.0, -6.0, 2.0, -2.0, nan])
+    check(ACTIVATIONS[name], special.repeat(64).to(dtype).requires_grad_(), exact=False)
+    ours, native = (ACTIVATIONS[name](special.repeat(64).to(d)).signbit().cpu() for d in ("minitorch", "cpu"))
+    finite = ~special.repeat(64).isnan()
+    assert torch.equal(ours[finite], native[finite])
+
+
+def test_not_a_number_in_logit():
+    x = torch.tensor([nan, 0.2, 0.0, 1.0, 0.5, 0.99, -1.0, 2.0] * 64).requires_grad_()
+    check(lambda t: torch.logit(t, 0.01), x, exact=False)

@@ -185,3 +185,48 @@ def test_bag_large_and_module():
     (native**2).sum().backward()
     (ours**2).sum().backward()
     torch.testing.assert_close(twin_bag.weight.grad.cpu(), bag.weight.grad)
+
+
+@pytest.mark.parametrize("offsets", [[0, -1], [0, -(2**40), 1], [0, 3, 1], [0, 2**40, 2], [0, 5, 4]])
+@pytest.mark.parametrize("mode", ["sum", "mean", "max"])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_bag_offsets_ascend(mode, dtype, offsets):
+    # Native says so in some of these cases, and reads memory outside of the table in others.
+    w = table(dtype=dtype).to("minitorch")
+    with pytest.raises(RuntimeError, match="offsets must not decrease or pass input's length 4, but offsets"):
+        F.embedding_bag(torch.tensor([1, 2, 3, 4]).to("minitorch"), w, torch.tensor(offsets).to("minitorch"), mode=mode)
+
+
+@pytest.mark.parametrize("index", [-1, 7, 2**31, 2**40, -(2**63)])
+def test_indices_far_outside(index):
+    i = torch.tensor([0, index])
+    check_error(lambda w, i: F.embedding(i, w), table(), i)
+    check_error(lambda w, i: F.embedding(i, w, max_norm=1.0), table(), i)
+    check_error(lambda i: F.one_hot(i, 3), i)
+    for mode in ("sum", "mean", "max"):
+        check_error(
+            lambda w, i: F.embedding_bag(i, w, torch.tensor([0], device=w.device), mode=mode), table().double(), i
+        )
+        check_error(
+            lambda w, i: F.embedding_bag(i, w, torch.tensor([0], device=w.device), mode=mode), table(), i, text=False
+        )
+    w, i = table().to("minitorch"), i.to("minitorch")
+    with pytest.raises(IndexError):
+        torch.ops.aten._embedding_bag_per_sample_weights_backward(w[:2], w, i, i * 0, i * 0, 0)
+    # Gradients of rows that do not exist go nowhere; native reads or writes outside of the table here.
+    grad = torch.ops.aten.embedding_dense_backward(w[:2], i, 7, -1, True)
+    assert torch.equal(grad[0], w[0]) and not grad[1:].any()
+
+
+def test_bag_argument_errors():
+    i, w, o = torch.tensor([1, 2]), table(), torch.tensor([0])
+    bag = F.embedding_bag
+    check_error(lambda i, w, o: bag(i, w, o.float()), i, w, o)
+    check_error(lambda i, w, o: bag(i.float(), w, o), i, w, o)
+    check_error(lambda i, w, o: bag(i, w.long(), o), i, w, o)
+    check_error(lambda i, w, o: bag(i, w, o[None]), i, w, o)
+    check_error(lambda i, w, o: bag(i, w, o, mode="mean", per_sample_weights=w[0, :2]), i, w, o)
+    check_error(lambda i, w, o: bag(i, w, o, mode="sum", per_sample_weights=w[0, :2].double()), i, w, o)
+    check_error(lambda i, w, o: bag(i, w, o, mode="sum", per_sample_weights=w[0, :1]), i, w, o)
+    check_error(lambda i, w, o: bag(i, w, o[:0], include_last_offset=True), i, w, o)
+    check_error(lambda i, w, o: bag(i, w, o, padding_idx=9), i, w, o)

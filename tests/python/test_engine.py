@@ -1,5 +1,7 @@
 """The backward pass: which thread runs it, and that the user's own switches stay as they were."""
 
+import subprocess
+import sys
 import threading
 
 import pytest
@@ -58,3 +60,26 @@ def test_the_switch_is_restored_after_an_error():
     with pytest.raises(RuntimeError, match="backward through the graph a second time"):
         z.backward(torch.ones(4).to("minitorch"))
     assert torch._C._is_multithreading_enabled()
+
+
+@pytest.mark.parametrize("before", ["", "step()"])
+def test_a_forked_child_has_backward_passes(before):
+    code = f"""
+import os, torch, minitorch_backend
+w = torch.ones(300, 300, device="minitorch", requires_grad=True)
+def step():
+    w.grad = None
+    (w @ w).relu().sum().backward()
+    return w.grad.sum().item()
+{before}
+pid = os.fork()
+if pid == 0:
+    ok = step() == step() == 2 * 300.0**3
+    grand = os.fork()
+    if grand == 0:
+        os._exit(0 if step() == 2 * 300.0**3 else 1)
+    os._exit(0 if ok and os.waitstatus_to_exitcode(os.waitpid(grand, 0)[1]) == 0 else 1)
+assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
+assert step() == 2 * 300.0**3
+"""
+    subprocess.run([sys.executable, "-c", code], check=True, timeout=60)

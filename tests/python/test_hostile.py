@@ -1,8 +1,15 @@
 """Calls that once crashed the process, wrote where they should not, or computed what native refuses."""
 
+import os
+import subprocess
+import sys
+import warnings
+
 import pytest
 import torch
 import torch.nn.functional as F
+
+from tests.python.twin import check, check_error
 
 DEVICE = "minitorch"
 
@@ -93,3 +100,148 @@ def test_output_padding_is_checked(dims):
             convolution(x, w, output_padding=5)
         texts.append(str(error.value))
     assert texts[0] == texts[1]
+
+
+@pytest.mark.parametrize("p", [float("nan"), -1.0, 2.0])
+def test_dropout_with_an_impossible_probability(p):
+    check_error(lambda x: torch.native_dropout(x, p, True), torch.ones(3))
+    check_error(lambda x: torch.dropout(x, p, True), torch.ones(3))
+
+
+@pytest.mark.parametrize("dtype", [torch.int64, torch.bool, torch.uint8, torch.complex64])
+def test_dropout_of_what_is_not_a_float(dtype):
+    x = torch.ones(3).to(dtype)
+    check_error(lambda x: F.dropout(x, 0.5), x)
+    check_error(lambda x: F.dropout(x, 0.5, inplace=True), x)
+    if dtype == torch.complex64:
+        check(lambda x: torch.native_dropout(x, 0.0, True), x)
+    else:
+        check_error(lambda x: torch.native_dropout(x, 0.5, True), x)
+    check(lambda x: F.dropout(x, 0.0), x)
+    check(lambda x: F.dropout(x, 1.0), x)
+
+
+MANY_DIMENSIONS = {
+    "clone": lambda x: x.clone(),
+    "add": lambda x: x + x,
+    "sum": lambda x: x.sum(),
+    "softmax": lambda x: x.softmax(0),
+    "flip": lambda x: x.flip(0),
+    "cat": lambda x: torch.cat([x, x]),
+    "copy": lambda x: torch.empty_like(x).copy_(x),
+    "cumsum": lambda x: x.cumsum(0),
+    "sort": lambda x: x.sort(),
+    "gather": lambda x: x.gather(0, torch.zeros_like(x, dtype=torch.long)),
+    "nonzero": lambda x: x.nonzero(),
+    "index": lambda x: x[torch.zeros(1, dtype=torch.long, device=x.device)],
+    "where": lambda x: torch.where(x > 0, x, x),
+    "sum of one": lambda x: x.sum(3),
+    "amax of one": lambda x: x.amax(3),
+    "topk": lambda x: x.topk(1, 0),
+    "pad": lambda x: F.pad(x, (1, 1)),
+    "unfold": lambda x: x.unfold(0, 1, 1),
+    "expand": lambda x: x.expand(2, *x.shape[1:]) * 2,
+}
+
+
+@pytest.mark.parametrize("name", MANY_DIMENSIONS)
+@pytest.mark.parametrize("first", [1, 0])
+def test_more_than_64_dimensions(name, first):
+    x = torch.ones([first] + [1] * 69)
+    try:
+        ours = MANY_DIMENSIONS[name](x.to(DEVICE))
+    except (RuntimeError, IndexError) as error:
+        assert "64 dim" in str(error) or _refused_by_native(MANY_DIMENSIONS[name], x), error
+        return
+    native = MANY_DIMENSIONS[name](x)
+    for a, b in zip(torch.utils._pytree.tree_leaves(ours), torch.utils._pytree.tree_leaves(native), strict=True):
+        assert torch.equal(a.cpu(), b)
+
+
+def _refused_by_native(fn, x):
+    try:
+        fn(x)
+    except (RuntimeError, IndexError):
+        return True
+    return False
+
+
+@pytest.mark.parametrize(
+    "use",
+    [
+        lambda x: x + 1,
+        lambda x: x.sum(),
+        lambda x: x.clone(),
+        lambda x: x.cpu(),
+        lambda x: x.copy_(torch.ones(6)),
+        lambda x: x[1:].exp(),
+        lambda x: x.sort(),
+        lambda x: torch.where(x > 0, x, x),
+        lambda x: repr(x),
+        lambda x: x.cumsum(0),
+        lambda x: x[torch.tensor([0], device=x.device)],
+    ],
+)
+def test_memory_that_was_given_back(use):
+    x = torch.arange(6.0).to(DEVICE)
+    x.untyped_storage().resize_(0)
+    with pytest.raises(RuntimeError, match=r"not allocated yet|out of bounds for storage of size 0"):
+        use(x)
+    x.untyped_storage().resize_(24)
+    assert x.copy_(torch.ones(6)).sum().item() == 6
+
+
+FLOAT8 = [torch.float8_e4m3fn, torch.float8_e5m2]
+
+
+@pytest.mark.parametrize("dtype", FLOAT8)
+def test_float8_is_moved_and_refused_by_name(dtype):
+    x = torch.tensor([0.5, -2.0, 3.0]).to(dtype)
+    for moved in (x.to(DEVICE), x.to(DEVICE).clone(), x.to(DEVICE)[:, None].expand(3, 2).contiguous()[:, 1]):
+        assert moved.dtype == dtype and torch.equal(moved.cpu().float(), x.float())
+    for convert in (lambda: torch.ones(3, device=DEVICE).to(dtype), lambda: x.to(DEVICE).float()):
+        with pytest.raises(
+            NotImplementedError, match=r"'aten::_copy_from' \(dtype Float8.*MINITORCH_FALLBACK=warn or =allow"
+        ):
+            convert()
+    with pytest.raises(NotImplementedError, match="no kernels for dtype Float8"):
+        x.to(DEVICE) + x.to(DEVICE)
+
+
+def test_float8_under_the_policy_that_allows_it():
+    code = """
+import torch
+y = torch.tensor([0.5, -2.0, 1e9]).to("minitorch").to(torch.float8_e4m3fn)
+assert y.cpu().float().tolist()[:2] == [0.5, -2.0] and y.device.type == "minitorch"
+assert y.float().device.type == "minitorch" and y.float().tolist()[:2] == [0.5, -2.0]
+ledger = torch.minitorch.fallbacks()
+assert [r.op for r in ledger] == ["aten::_copy_from"] and ledger[0].count == 3 and ledger[0].bytes > 0, ledger
+"""
+    for policy in ("warn", "allow"):
+        environment = {**os.environ, "MINITORCH_FALLBACK": policy}
+        done = subprocess.run(
+            [sys.executable, "-c", "import minitorch_backend" + code], env=environment, capture_output=True, text=True
+        )
+        assert done.returncode == 0, done.stderr
+        assert ("ran on native CPU" in done.stderr) == (policy == "warn")
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda x: x.to_sparse_csr(),
+        lambda x: x.to_mkldnn(),
+        lambda x: torch.quantize_per_tensor(x, 0.1, 0, torch.qint8),
+    ],
+)
+def test_layouts_that_do_not_exist_here(call):
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        with pytest.raises(NotImplementedError, match="minitorch"):
+            call(torch.eye(3, device=DEVICE))
+
+
+def test_cumulative_sums_do_not_become_booleans():
+    for call in (torch.cumsum, torch.cumprod):
+        check_error(lambda x, out: call(x, 0, out=out), torch.arange(4), torch.zeros(4, dtype=torch.bool))
+        check_error(lambda x: call(x, 0, dtype=torch.bool), torch.arange(4))

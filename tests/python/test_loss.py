@@ -1,61 +1,18 @@
 """Losses against native CPU: values, gradients of first and second order, reductions, dtypes, layouts, errors."""
 
+import functools
 import itertools
 
 import pytest
 import torch
 import torch.nn.functional as F
 
-from tests.python.twin import ASYNCHRONOUS, assert_same_error, error_of
+from tests.python import twin
+from tests.python.twin import ASYNCHRONOUS, DEVICE, FLOATS, same, same_error
 
-DEVICE = "minitorch"
 aten = torch.ops.aten
-TOLERANCE = {
-    torch.float64: dict(rtol=1e-11, atol=1e-11),
-    torch.float32: dict(rtol=1e-5, atol=1e-6),
-    torch.bfloat16: dict(rtol=2e-2, atol=1e-2),
-    torch.float16: dict(rtol=2e-3, atol=1e-3),
-}
-FLOATS = list(TOLERANCE)
 REDUCTIONS = ["none", "mean", "sum"]
-
-
-def same(actual, expected, dtype):
-    assert actual.device.type == DEVICE and actual.dtype == expected.dtype
-    assert actual.shape == expected.shape and actual.stride() == expected.stride()
-    torch.testing.assert_close(actual.cpu(), expected, **TOLERANCE[dtype], equal_nan=True)
-
-
-def both(fn, tensors, dtype, grad=True, second=False):
-    """fn(*tensors) on native and on ours; compares it and the gradients of the floating point tensors of `dtype`."""
-    results = []
-    for device in ("cpu", DEVICE):
-        args = [
-            t if t is None else t.to(device).detach().requires_grad_(grad and t.is_floating_point() and i < 2)
-            for i, t in enumerate(tensors)
-        ]
-        out = fn(*args)
-        inputs = [a for a in args if a is not None and a.requires_grad]
-        grads = ()
-        if grad:
-            torch.manual_seed(1)
-            weights = (torch.rand(out.shape) + 0.5).to(out.dtype).to(device)
-            grads = torch.autograd.grad(out, inputs, weights, create_graph=second, allow_unused=True)
-            if second:
-                grads += torch.autograd.grad(
-                    sum((g**2).sum() for g in grads if g is not None), inputs, allow_unused=True
-                )
-        results.append((out.detach(), grads))
-    (expected, eg), (actual, ag) = results
-    same(actual, expected, dtype)
-    for a, e in zip(ag, eg, strict=True):
-        assert (a is None) == (e is None)
-        if e is not None:
-            same(a.detach(), e.detach(), dtype)
-
-
-def same_error(fn, *tensors):
-    assert_same_error(error_of(fn, *(t.to(DEVICE) for t in tensors)), error_of(fn, *tensors))
+both = functools.partial(twin.both, differentiable=2)  # weights get no gradient
 
 
 def data(shape, dtype=torch.float32, seed=0):

@@ -7,17 +7,9 @@ import torch
 import torch.nn.functional as F
 
 from tests.python.layouts import LAYOUTS, arrange
-from tests.python.twin import assert_same_error, error_of
+from tests.python.twin import DEVICE, FLOATS, both, same, same_error
 
-DEVICE = "minitorch"
 aten = torch.ops.aten
-TOLERANCE = {
-    torch.float64: dict(rtol=1e-12, atol=1e-12),
-    torch.float32: dict(rtol=1e-5, atol=1e-6),
-    torch.bfloat16: dict(rtol=2e-2, atol=1e-2),
-    torch.float16: dict(rtol=2e-3, atol=1e-3),
-}
-FLOATS = list(TOLERANCE)
 INTS = [torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64]
 
 
@@ -31,39 +23,6 @@ def distinct(shape, dtype=torch.float32):
     if not dtype.is_floating_point:
         return (values % 120).to(dtype)
     return (values - n / 3).div(16).to(dtype)
-
-
-def same(actual, expected, dtype, strides=True):
-    assert actual.device.type == DEVICE and actual.dtype == expected.dtype and actual.shape == expected.shape
-    if strides:
-        assert actual.stride() == expected.stride()
-    if dtype in TOLERANCE and expected.is_floating_point():
-        torch.testing.assert_close(actual.cpu(), expected, **TOLERANCE[dtype], equal_nan=True)
-    else:
-        assert torch.equal(actual.cpu(), expected)
-
-
-def both(fn, x, dtype, grad=True):
-    """fn(x) -> a tensor or tuple of tensors; compares all of them, and the gradient of the first."""
-    results = []
-    for device in ("cpu", DEVICE):
-        arg = x.to(device).detach().requires_grad_(grad)
-        outs = fn(arg)
-        outs = (outs,) if isinstance(outs, torch.Tensor) else outs
-        g = None
-        if grad:
-            torch.manual_seed(1)
-            g = torch.autograd.grad(outs[0], arg, torch.rand(outs[0].shape).to(dtype).to(device))[0]
-        results.append(([o.detach() for o in outs], g))
-    (expected, eg), (actual, ag) = results
-    for a, e in zip(actual, expected, strict=True):
-        same(a, e, dtype)
-    if grad:
-        same(ag, eg, dtype)
-
-
-def same_error(fn, *tensors):
-    assert_same_error(error_of(fn, *(t.to(DEVICE) for t in tensors)), error_of(fn, *tensors))
 
 
 MAX_CASES = [  # dims, spatial sizes, kernel, stride, padding, dilation, ceil_mode

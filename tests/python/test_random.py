@@ -3,6 +3,7 @@ distribution.
 """
 
 import copy
+import pickle
 
 import pytest
 import torch
@@ -274,3 +275,21 @@ def test_native_dropout():
         ours, our_mask = torch.native_dropout(x.to("minitorch"), 0.3, True)
         assert torch.equal(our_mask.cpu(), mask.cpu())
         assert torch.equal(ours.cpu(), out.cpu())
+
+
+def test_generators_are_copied_and_pickled():
+    g = torch.Generator("minitorch").manual_seed(5)
+    torch.randn(3, generator=g, device="minitorch")  # leaves a normal sample behind
+    copies = [copy.deepcopy(g), pickle.loads(pickle.dumps(g)), g.clone_state()]
+    expected = torch.randn(7, generator=g, device="minitorch")
+    for other in copies:
+        assert other.device == g.device and other.initial_seed() == 5 and other is not g
+        assert torch.equal(torch.randn(7, generator=other, device="minitorch"), expected)
+    with pytest.raises(RuntimeError, match="does not use offset"):
+        g.set_offset(8)
+
+
+def test_a_generator_needs_a_device_that_exists():
+    for absent in ("minitorch:7", torch.device("minitorch", 1)):
+        with pytest.raises(RuntimeError, match=r"invalid device ordinal: minitorch:\d was asked for"):
+            torch.Generator(absent)

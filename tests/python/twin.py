@@ -14,6 +14,14 @@ ASYNCHRONOUS = minitorch_backend._C.backend_name() == "cuda"
 # The native device whose random numbers ours draws; None where this torch does not have it.
 NATIVE = "cpu" if not ASYNCHRONOUS else "cuda" if torch.cuda.is_available() else None
 _FOUND_LATER = re.compile(r"(.+: index (-?\d+) is out of bounds for dimension with size \d+) \(found by the device; ")
+# Limits for results whose sums are taken in another order than native's.
+TOLERANCE = {
+    torch.float64: {"rtol": 1e-12, "atol": 1e-12},
+    torch.float32: {"rtol": 1e-5, "atol": 1e-6},
+    torch.bfloat16: {"rtol": 2e-2, "atol": 1e-2},
+    torch.float16: {"rtol": 2e-3, "atol": 1e-3},
+}
+FLOATS = list(TOLERANCE)
 
 
 def twin(tensor: torch.Tensor) -> torch.Tensor:
@@ -133,3 +141,56 @@ def assert_same_error(ours, native, *, text=True):
 def _first_line(error):
     """The message without the stack below it. It names a tensor's type as torch.FloatTensor on the CPU only."""
     return re.sub(rf"{DEVICE}(\w+)Type", r"torch.\1Tensor", str(error).split("\n")[0])
+
+
+def same(actual, expected, dtype, strides=True, **limits):
+    """Two tensors agree: floats within the limits of `dtype`, everything else exactly."""
+    assert actual.device.type == DEVICE and actual.dtype == expected.dtype and actual.shape == expected.shape
+    if strides:
+        assert actual.stride() == expected.stride()
+    if dtype in TOLERANCE and expected.is_floating_point():
+        limits = {**TOLERANCE[dtype], **limits}
+        torch.testing.assert_close(actual.detach().cpu(), expected.detach(), equal_nan=True, **limits)
+    else:
+        assert torch.equal(actual.cpu(), expected)
+
+
+def both(fn, tensors, dtype, grad=True, second=False, differentiable=None, grad_strides=True, **limits):
+    """fn(*tensors) on native and on ours: all its results agree, and so do the gradients of the first one.
+
+    Gradients are those of the floating point tensors among the first `differentiable` (None: all). With `second` the
+    gradients of the sum of their squares are compared too. `limits` replace those of `dtype`.
+    """
+    tensors = [tensors] if isinstance(tensors, torch.Tensor) else tensors
+    results = []
+    for device in ("cpu", DEVICE):
+        args = [
+            t if t is None else t.to(device).detach().requires_grad_(grad and t.is_floating_point() and i in which)
+            for which in [range(len(tensors) if differentiable is None else differentiable)]
+            for i, t in enumerate(tensors)
+        ]
+        outs = fn(*args)
+        outs = (outs,) if isinstance(outs, torch.Tensor) else outs
+        inputs, grads = [a for a in args if a is not None and a.requires_grad], ()
+        if grad:
+            torch.manual_seed(1)
+            weights = torch.randn(outs[0].shape, dtype=torch.float64).to(outs[0].dtype).to(device)
+            grads = torch.autograd.grad(outs[0], inputs, weights, create_graph=second, allow_unused=True)
+            if second:
+                square = sum((g**2).sum() for g in grads if g is not None)
+                grads += torch.autograd.grad(square, inputs, allow_unused=True)
+        results.append((outs, grads))
+    (expected, expected_grads), (actual, actual_grads) = results
+    for a, e in zip(actual, expected, strict=True):
+        same(a, e, dtype, **limits)
+    for a, e in zip(actual_grads, expected_grads, strict=True):
+        assert (a is None) == (e is None)
+        if e is not None:
+            same(a, e, dtype, grad_strides, **limits)
+
+
+def same_error(fn, *tensors):
+    """fn(*tensors) raises the same exception with the same first line on both devices."""
+    native = error_of(fn, *tensors)
+    ours = error_of(fn, *(t.to(DEVICE) if isinstance(t, torch.Tensor) else t for t in tensors))
+    assert_same_error(ours, native)

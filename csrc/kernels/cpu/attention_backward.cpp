@@ -24,6 +24,7 @@ class HeadGradient {
         g_(g),
         group_(a.heads / a.kv_heads),
         rows_(group_ * a.queries),
+        sums_rows_(is_half(a.dtype) && a.keys <= kKeys),
         depth_(whole_vectors(a.head_dim)),
         width_(whole_vectors(a.value_dim)),
         q_(rows_ * depth_),
@@ -61,12 +62,20 @@ class HeadGradient {
   }
 
  private:
+  // rowsum(dO O) = rowsum(P dP), for a row that lies in one tile: without the rounding of O to 16 bits.
+  static float row_delta(const float* p, const float* dp, int64_t columns) {
+    float products[kKeys];
+    for (int64_t j = 0; j < columns; j++) products[j] = p[j] * dp[j];
+    return lane_sum(products, columns);
+  }
+
   // The rows of one query head go to the buffers from row `to` on: Q scaled, dO, and delta = rowsum(dO O).
   void read_queries(int64_t batch, int64_t head, int64_t to) {
     read_rows(Matrix(a_.q, a_.dtype, batch, head), 0, a_.queries, a_.head_dim, q_.get() + to * depth_, depth_,
               a_.scale);
     float* grad = grad_out_.get() + to * width_;
     read_rows(Matrix(g_.grad_out, a_.dtype, batch, head), 0, a_.queries, a_.value_dim, grad, width_);
+    if (sums_rows_) return;
     const Matrix out(g_.out, a_.dtype, batch, head);
     const Scratch<float> row(width_);
     for (int64_t i = 0; i < a_.queries; i++) {
@@ -98,15 +107,19 @@ class HeadGradient {
     }
     tile_product(p, 1, kKeys, grad_out, width_, grad_v_.get(), width_, met, width_, queries);
     tile_product(grad_out, width_, 1, v_transposed_.get(), kKeys, dp, kKeys, queries, columns, a_.value_dim);
-    for (int64_t i = 0; i < queries; i++)
-      for (int64_t j = 0; j < columns; j++) p[i * kKeys + j] *= dp[i * kKeys + j] - delta_[row + i];
+    for (int64_t i = 0; i < queries; i++) {
+      const float delta = sums_rows_ ? row_delta(p + i * kKeys, dp + i * kKeys, columns) : delta_[row + i];
+      for (int64_t j = 0; j < columns; j++) p[i * kKeys + j] *= dp[i * kKeys + j] - delta;
+    }
     tile_product(p, 1, kKeys, q, depth_, grad_k_.get(), depth_, met, depth_, queries);
     tile_product(p, kKeys, 1, k_.get(), depth_, grad_q_.get() + row * depth_, depth_, queries, depth_, met);
   }
 
   const AttentionArgs& a_;
   const AttentionGradients& g_;
-  int64_t group_, rows_, depth_, width_;
+  int64_t group_, rows_;
+  bool sums_rows_;
+  int64_t depth_, width_;
   Scratch<float> q_, grad_out_, grad_q_, delta_;
   Scratch<float> k_, k_transposed_, v_transposed_, grad_k_, grad_v_, p_, dp_;
 };

@@ -135,6 +135,9 @@ void make_depth_offsets(const Gather& g, const Stage& stage, int64_t* offset);
 // The same for the weight.
 void make_weight_offsets(const Gather& g, int64_t* offset);
 
+// The storage types that the templates below are built for.
+#define MT_CONV_STORAGE_TYPES(X) X(float) X(double) X(BFloat16) X(Half) X(uint64_t)
+
 // The target of a dense gather: matrix products on panels of patches.
 template <class S>
 void gather_dense(const Gather& g);

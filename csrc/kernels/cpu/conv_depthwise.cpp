@@ -143,11 +143,7 @@ void weight_depthwise(const Gather& g) {
 #define MT_INSTANTIATE(S)                           \
   template void gather_depthwise<S>(const Gather&); \
   template void weight_depthwise<S>(const Gather&);
-MT_INSTANTIATE(float)
-MT_INSTANTIATE(double)
-MT_INSTANTIATE(BFloat16)
-MT_INSTANTIATE(Half)
-MT_INSTANTIATE(uint64_t)
+MT_CONV_STORAGE_TYPES(MT_INSTANTIATE)
 #undef MT_INSTANTIATE
 
 }  // namespace conv

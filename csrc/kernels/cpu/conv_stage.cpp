@@ -258,11 +258,7 @@ void make_weight_offsets(const Gather& g, int64_t* offset) {
 
 #define MT_INSTANTIATE(S) \
   template void stage_source<S>(const Gather&, const Stage&, const Item&, int64_t, int64_t, Element<S>*);
-MT_INSTANTIATE(float)
-MT_INSTANTIATE(double)
-MT_INSTANTIATE(BFloat16)
-MT_INSTANTIATE(Half)
-MT_INSTANTIATE(uint64_t)
+MT_CONV_STORAGE_TYPES(MT_INSTANTIATE)
 #undef MT_INSTANTIATE
 
 }  // namespace conv

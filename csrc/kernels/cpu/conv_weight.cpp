@@ -163,11 +163,7 @@ void weight_dense(const Gather& g) {
 }
 
 #define MT_INSTANTIATE(S) template void weight_dense<S>(const Gather&);
-MT_INSTANTIATE(float)
-MT_INSTANTIATE(double)
-MT_INSTANTIATE(BFloat16)
-MT_INSTANTIATE(Half)
-MT_INSTANTIATE(uint64_t)
+MT_CONV_STORAGE_TYPES(MT_INSTANTIATE)
 #undef MT_INSTANTIATE
 
 }  // namespace conv

@@ -75,8 +75,7 @@ void bag_typed(const EmbeddingBagArgs& a) {
   const int64_t per_bag = std::max<int64_t>(1, a.count / a.bags) * a.dim;
   parallel_for(a.bags, std::max<int64_t>(1, kGrainSize / per_bag), [&](int64_t first_bag, int64_t last_bag) {
     for (int64_t b = first_bag; b < last_bag; b++) {
-      const int64_t begin = std::clamp<int64_t>(a.offsets[b], 0, a.count);
-      const int64_t end = std::clamp<int64_t>(b + 1 < a.bags ? a.offsets[b + 1] : a.end, begin, a.count);
+      const int64_t begin = a.offsets[b], end = b + 1 < a.bags ? a.offsets[b + 1] : a.end;
       int64_t size = 0;
       for (int64_t i = begin; i < end; i++) size += a.indices[i] != a.padding_idx;
       if (a.bag_sizes != nullptr) a.bag_sizes[b] = size;
@@ -101,7 +100,18 @@ void bag_typed(const EmbeddingBagArgs& a) {
   });
 }
 
+// Bags follow one another: their starts ascend from 0 to at most `count`.
+void check_offsets(const EmbeddingBagArgs& a) {
+  int64_t before = 0;
+  for (int64_t b = 0; b < a.bags; b++) {
+    if (a.offsets[b] < before || a.offsets[b] > a.count) throw OffsetOutOfRange{a.offsets[b], b, before, a.count};
+    before = a.offsets[b];
+  }
+  if (a.end < before || a.end > a.count) throw OffsetOutOfRange{a.end, a.bags, before, a.count};
+}
+
 void bag(const EmbeddingBagArgs& a) {
+  check_offsets(a);
   check_indices(a.indices, a.count, a.rows);
   if (a.bags == 0) return;
   if (!dispatch(a.dtype, FloatingTypes{}, [&](auto tag) { bag_typed<typename decltype(tag)::type>(a); }))

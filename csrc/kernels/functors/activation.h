@@ -1,5 +1,8 @@
 // Activation functions and their derivatives. In the binary and ternary ones the arguments come in the order of
 // PyTorch's TensorIterators, which is not the schema's everywhere; each says what they are.
+//
+// Where native's vectorised loop and the scalar one for its last few elements disagree about NaN, these follow the
+// first.
 #pragma once
 #include "kernels/functors/pointwise.h"
 
@@ -30,7 +33,7 @@ struct Threshold {  // x, what to give above the threshold (x itself, or the gra
 template <class T>
 struct HardtanhBackward {  // gradient, x
   MT_PARAMS_2(HardtanhBackward, low, high)
-  MT_HD T operator()(T g, T x) const { return (x <= low) | (x >= high) ? T(0) : g; }
+  MT_HD T operator()(T g, T x) const { return (x > low) & (x < high) ? g : T(0); }
 };
 
 MT_UNARY_FUNCTOR(Gelu, x* T(0.5) * (T(1) + math::erf_plain(x * T(kSqrtHalf))))
@@ -100,13 +103,13 @@ struct EluBackward {  // gradient, x
   MT_PARAMS_3(EluBackward, below, above, inner)
   MT_HD T operator()(T g, T x) const {
     const T negative = g * inner * below * math::exp(x * inner);
-    return x <= T(0) ? negative : g * above;
+    return x > T(0) ? g * above : negative;
   }
 };
 template <class T>
 struct EluBackwardFromResult {  // gradient, elu(x)
   MT_PARAMS_3(EluBackwardFromResult, below, above, inner)
-  MT_HD T operator()(T g, T y) const { return y <= T(0) ? g * inner * (y + below) : g * above; }
+  MT_HD T operator()(T g, T y) const { return y > T(0) ? g * above : g * inner * (y + below); }
 };
 
 template <class T>
@@ -132,14 +135,14 @@ struct Hardshrink {
   MT_HD T operator()(T x) const { return (x >= -lambda) & (x <= lambda) ? T(0) : x; }
 };
 template <class T>
-struct Softshrink {  // inside the band x * 0, so that NaN stays NaN
+struct Softshrink {
   MT_PARAMS_1(Softshrink, lambda)
-  MT_HD T operator()(T x) const { return x > lambda ? x - lambda : (x < -lambda ? x + lambda : x * T(0)); }
+  MT_HD T operator()(T x) const { return x > lambda ? x - lambda : (x < -lambda ? x + lambda : (x != x ? x : T(0))); }
 };
 template <class T>
 struct ShrinkBackward {  // gradient, x
   MT_PARAMS_1(ShrinkBackward, lambda)
-  MT_HD T operator()(T g, T x) const { return (x >= -lambda) & (x <= lambda) ? T(0) : g; }
+  MT_HD T operator()(T g, T x) const { return (x < -lambda) | (x > lambda) ? g : T(0); }
 };
 
 // Clamp to [0, 6] that keeps NaN.
@@ -155,7 +158,7 @@ template <class T>
 struct HardswishBackward {  // gradient, x
   MT_HD T operator()(T g, T x) const {
     const T middle = g * (x / T(3) + T(0.5));
-    return x <= T(-3) ? T(0) : (x < T(3) ? middle : g);
+    return x <= T(-3) ? T(0) : (x >= T(3) ? g : middle);
   }
 };
 
@@ -232,7 +235,7 @@ struct LogitBackward {  // gradient, x
   MT_HD T operator()(T g, T x) const {
     const T least = low < T(0) ? T(0) : low, most = low < T(0) ? T(1) : high;
     const T outside = low < T(0) ? std::numeric_limits<T>::quiet_NaN() : T(0);
-    return (x < least) | (x > most) ? outside : g / (x * (T(1) - x));
+    return (x >= least) & (x <= most) ? g / (x * (T(1) - x)) : outside;
   }
 };
 

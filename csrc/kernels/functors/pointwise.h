@@ -1,83 +1,17 @@
-// Scalar mathematics of the pointwise operators, for host and device. Plain and branch free: the CPU compiler
-// vectorises the loop around a functor, CUDA runs one element a lane.
-//
-// A functor is a class template over its compute type with `operator()`; the types of its arguments and result are the
-// types of the operands. One with scalar arguments has a constructor from PointwiseParams. Two more members are
-// optional:
-//   static bool exceptional(T x, ...)   and   T exceptional_value(T x, ...)
-// for functions whose vectorised form covers less than the whole range (huge arguments of sin): a block that has an
-// exceptional element is computed by the second, element by element.
-//   static constexpr bool divides        integers: a zero among the divisors (operand 2) is an error
-//   static constexpr bool wide_scalar    16-bit floats: a scalar as operand 2 is not rounded to 16 bits first
+// The functors of the pointwise operators (see functor.h for what one is): elementary functions, signs and rounding,
+// arithmetic. This header brings in those of compare.h as well.
 #pragma once
 #include <limits>
 #include <type_traits>
 
 #include "core/dtype.h"
+#include "kernels/functors/compare.h"
 #include "kernels/functors/complex_math.h"
+#include "kernels/functors/functor.h"
 #include "kernels/functors/math.h"
-#include "kernels/view.h"
 
 namespace minitorch::functors {
 inline namespace MINITORCH_ARCH {
-
-// What a functor with two outputs returns.
-template <class A, class B = A>
-struct Two {
-  A first;
-  B second;
-};
-
-template <class F>
-MT_HD F make_functor(const PointwiseParams& params) {
-  if constexpr (std::is_constructible_v<F, const PointwiseParams&>) {
-    return F(params);
-  } else {
-    return F{};
-  }
-}
-
-// Integer arithmetic wraps around, as PyTorch's does; in C++ that is the unsigned types' privilege.
-template <class T>
-using wrapping_t = std::conditional_t<sizeof(T) < 8, uint32_t, uint64_t>;
-template <class T>
-inline constexpr bool wraps_v = std::is_integral_v<T> && !std::is_same_v<T, bool>;
-
-#define MT_ARITHMETIC(function, symbol)                                                          \
-  template <class T>                                                                             \
-  MT_HD T function(T a, T b) {                                                                   \
-    if constexpr (wraps_v<T>) {                                                                  \
-      return static_cast<T>(static_cast<wrapping_t<T>>(a) symbol static_cast<wrapping_t<T>>(b)); \
-    } else {                                                                                     \
-      return static_cast<T>(a symbol b);                                                         \
-    }                                                                                            \
-  }
-MT_ARITHMETIC(plus, +)
-MT_ARITHMETIC(minus, -)
-MT_ARITHMETIC(times, *)
-#undef MT_ARITHMETIC
-
-// MT_UNARY_FUNCTOR(Name, expression in x), MT_BINARY_FUNCTOR(Name, expression in a and b): T -> T.
-#define MT_UNARY_FUNCTOR(Name, ...)                       \
-  template <class T>                                      \
-  struct Name {                                           \
-    MT_HD T operator()(T x) const { return __VA_ARGS__; } \
-  };
-#define MT_BINARY_FUNCTOR(Name, ...)                           \
-  template <class T>                                           \
-  struct Name {                                                \
-    MT_HD T operator()(T a, T b) const { return __VA_ARGS__; } \
-  };
-#define MT_PREDICATE(Name, ...)                              \
-  template <class T>                                         \
-  struct Name {                                              \
-    MT_HD bool operator()(T x) const { return __VA_ARGS__; } \
-  };
-#define MT_COMPARISON(Name, ...)                                  \
-  template <class T>                                              \
-  struct Name {                                                   \
-    MT_HD bool operator()(T a, T b) const { return __VA_ARGS__; } \
-  };
 
 // ---- Elementary functions ------------------------------------------------------------------------------------------
 MT_UNARY_FUNCTOR(Exp, math::exp(x))
@@ -264,6 +198,17 @@ struct Add {  // a + alpha * b
   MT_HD explicit Add(const PointwiseParams& p) : alpha(p.s[0].to<T>()) {}
   MT_HD T operator()(T a, T b) const { return plus(a, times(alpha, b)); }
 };
+// The same with alpha * b rounded to 16 bits, as native CPU's loop over strided 16-bit floats has it.
+template <class Storage>
+struct AddRounded {
+  float alpha;
+  MT_HD explicit AddRounded(const PointwiseParams& p) : alpha(Storage(p.s[0].to<float>())) {}
+  MT_HD float operator()(float a, float b) const { return a + static_cast<float>(Storage(alpha * b)); }
+};
+template <class T>
+using AddHalf = AddRounded<Half>;
+template <class T>
+using AddBFloat16 = AddRounded<BFloat16>;
 // alpha == 1, the usual case: no multiplication, which also keeps 0 * inf out of complex sums.
 MT_BINARY_FUNCTOR(PlainAdd, plus(a, b))
 MT_BINARY_FUNCTOR(PlainSub, minus(a, b))
@@ -405,50 +350,7 @@ MT_UNARY_FUNCTOR(Square, times(x, x))
 MT_UNARY_FUNCTOR(Cube, times(times(x, x), x))
 MT_UNARY_FUNCTOR(InverseSquare, T(1) / (x * x))
 
-// ---- Extremes ------------------------------------------------------------------------------------------------------
-// NaN wins in maximum, minimum and the clamps; it loses in fmax and fmin.
-MT_BINARY_FUNCTOR(Maximum, a != a ? a : ((b > a) | (b != b) ? b : a))
-MT_BINARY_FUNCTOR(Minimum, a != a ? a : ((b < a) | (b != b) ? b : a))
-MT_BINARY_FUNCTOR(Fmax, a != a ? b : (b > a ? b : a))
-MT_BINARY_FUNCTOR(Fmin, a != a ? b : (b < a ? b : a))
-
-template <class T>
-struct Clamp {  // s[0], s[1]: bounds
-  T low, high;
-  MT_HD explicit Clamp(const PointwiseParams& p) : low(p.s[0].to<T>()), high(p.s[1].to<T>()) {}
-  MT_HD T operator()(T x) const {
-    const T raised = x < low ? low : x;
-    return raised > high ? high : raised;
-  }
-};
-template <class T>
-struct ClampMin {
-  T low;
-  MT_HD explicit ClampMin(const PointwiseParams& p) : low(p.s[0].to<T>()) {}
-  MT_HD T operator()(T x) const { return x < low ? low : x; }
-};
-template <class T>
-struct ClampMax {
-  T high;
-  MT_HD explicit ClampMax(const PointwiseParams& p) : high(p.s[0].to<T>()) {}
-  MT_HD T operator()(T x) const { return x > high ? high : x; }
-};
-template <class T>
-struct ClampTensor {
-  MT_HD T operator()(T x, T low, T high) const { return Minimum<T>{}(Maximum<T>{}(x, low), high); }
-};
-
-// ---- Comparison and logic ------------------------------------------------------------------------------------------
-MT_COMPARISON(Eq, a == b)
-MT_COMPARISON(Ne, a != b)
-MT_COMPARISON(Lt, a < b)
-MT_COMPARISON(Le, a <= b)
-MT_COMPARISON(Gt, a > b)
-MT_COMPARISON(Ge, a >= b)
-MT_COMPARISON(LogicalAnd, (a != T(0)) & (b != T(0)))
-MT_COMPARISON(LogicalOr, (a != T(0)) | (b != T(0)))
-MT_COMPARISON(LogicalXor, (a != T(0)) != (b != T(0)))
-
+// ---- Bits -----------------------------------------------------------------------------------------------------------
 MT_BINARY_FUNCTOR(BitwiseAnd, static_cast<T>(a& b))
 MT_BINARY_FUNCTOR(BitwiseOr, static_cast<T>(a | b))
 MT_BINARY_FUNCTOR(BitwiseXor, static_cast<T>(a ^ b))

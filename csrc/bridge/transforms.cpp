@@ -1,5 +1,7 @@
-// See function.h.
-#include "autograd/function.h"
+// See transforms.h.
+#include "bridge/transforms.h"
+
+#include <ATen/FuncTorchTLS.h>
 
 namespace minitorch {
 
