@@ -24,11 +24,11 @@ def words(text: str) -> list[str]:
     return text.split()
 
 
-UNARY_FLOAT = words("""exp exp2 expm1 log log2 log10 log1p sin cos tan asin acos atan sinh cosh tanh asinh acosh atanh erf erfc
-erfinv lgamma digamma sigmoid sqrt rsqrt reciprocal ceil floor round trunc frac i0 sinc logit nan_to_num isnan isinf
-isfinite deg2rad""")
-ACTIVATIONS = words("""relu relu6 gelu silu mish elu selu celu softplus softsign hardswish hardsigmoid hardtanh leaky_relu
-logsigmoid tanhshrink softshrink hardshrink""")
+UNARY_FLOAT = words("""exp exp2 expm1 log log2 log10 log1p sin cos tan asin acos atan sinh cosh tanh asinh acosh atanh
+erf erfc erfinv lgamma digamma sigmoid sqrt rsqrt reciprocal ceil floor round trunc frac i0 sinc logit nan_to_num isnan
+isinf isfinite deg2rad""")
+ACTIVATIONS = words("""relu relu6 gelu silu mish elu selu celu softplus softsign hardswish hardsigmoid hardtanh
+leaky_relu logsigmoid tanhshrink softshrink hardshrink""")
 UNARY_ALL = words("abs neg sign square logical_not clone sgn")
 BINARY_FLOAT = words("atan2 hypot logaddexp xlogy copysign pow")
 BINARY_ALL = words("add sub mul div maximum minimum fmax fmin eq lt remainder fmod floor_divide")
