@@ -26,6 +26,7 @@ from setuptools.command.build_ext import build_ext
 ROOT = pathlib.Path(__file__).parent.resolve()
 SUPPORTED_TORCH = ((2, 11), (2, 14))
 ISAS = ("baseline", "avx2", "avx512")
+RUNTIME_HEADERS = ("core/half.h", "core/macros.h", "kernels/functors/math.h")
 
 
 def torch_location() -> tuple[pathlib.Path, str]:
@@ -106,6 +107,11 @@ class CMakeBuild(build_ext):
         package.mkdir(parents=True, exist_ok=True)
         subprocess.run(configure, check=True)
         subprocess.run(compile_, check=True)
+        # What sources compiled at run time may include (minitorch_backend/kernels); a source tree uses csrc itself.
+        for header in RUNTIME_HEADERS:
+            target = package / "kernels" / "include" / "csrc" / header
+            target.parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy(ROOT / "csrc" / header, target)
         info = {"torch": torch_version, "python": tag, "isas": isas(), "cuda": cuda, "sanitize": sanitize}
         (package / "_build_info.json").write_text(json.dumps(info, indent=1) + "\n")
 

@@ -1,4 +1,4 @@
-"""minitorch on a GPU against native CUDA in one process: time of each case, as a ratio (native / ours, above 1 is faster).
+"""minitorch on a GPU against native CUDA in one process: times and their ratio (native / ours: above 1 is faster).
 
 Usage: python benchmarks/cuda.py RESULT.json [part of a case's name...]
 
@@ -85,6 +85,7 @@ tensor_case("mul scalar 2^27", [(BIG,)], lambda x: x * 2)
 tensor_case("gelu 2^27 bf16", [(BIG,)], F.gelu, HALF)
 tensor_case("exp 2^27", [(BIG,)], torch.exp)
 tensor_case("add bias 8192x4096", [(8192, 4096), (4096,)], torch.add)
+tensor_case("add channels 64x64x112x112", [(64, 64, 112, 112), (64, 1, 1)], torch.add)
 tensor_case("cast to bf16 2^27", [(BIG,)], lambda x: x.to(HALF))
 tensor_case("transpose copy 8192x8192", [(8192, 8192)], lambda x: x.t().contiguous())
 tensor_case("sum 2^27", [(BIG,)], torch.sum)
@@ -103,6 +104,12 @@ backward_case("batch norm 64x64x56x56", [(64, 64, 56, 56), (64,), (64,)],
 for n in (1024, 4096):
     tensor_case(f"gemm bf16 {n}", [(n, n), (n, n)], torch.mm, HALF)
     tensor_case(f"gemm fp32 {n}", [(n, n), (n, n)], torch.mm)
+tensor_case("gemm bf16 NT 4096", [(4096, 4096), (4096, 4096)], lambda a, b: a @ b.t(), HALF)
+tensor_case("gemm bf16 TN 4096", [(4096, 4096), (4096, 4096)], lambda a, b: a.t() @ b, HALF)
+tensor_case("gemm bf16 8192x3072x768", [(8192, 768), (768, 3072)], torch.mm, HALF)
+tensor_case("gemm bf16 768x768x8192", [(768, 8192), (8192, 768)], torch.mm, HALF)
+tensor_case("linear bf16 8192x768 to 50257", [(8192, 768), (50257, 768)], F.linear, HALF)
+tensor_case("gemm fp32 NT 2048", [(2048, 2048), (2048, 2048)], lambda a, b: a @ b.t())
 tensor_case("bmm bf16 64x1024x1024x64", [(64, 1024, 64), (64, 64, 1024)], torch.bmm, HALF)
 for dim in (64, 128):
     shape = (4, 16, 2048, dim)
@@ -110,6 +117,7 @@ for dim in (64, 128):
                 lambda q, k, v: F.scaled_dot_product_attention(q, k, v, is_causal=True), HALF)  # fmt: skip
     backward_case(f"attention d{dim} bf16", [shape] * 3,
                   lambda q, k, v: F.scaled_dot_product_attention(q, k, v, is_causal=True), HALF)  # fmt: skip
+tensor_case("attention d64 bf16 full forward", [(4, 16, 2048, 64)] * 3, F.scaled_dot_product_attention, HALF)
 backward_case("conv 3x3 64ch bf16", [(64, 64, 56, 56), (64, 64, 3, 3)], lambda x, w: F.conv2d(x, w, padding=1), HALF)
 backward_case("conv 3x3 64ch fp32", [(32, 64, 56, 56), (64, 64, 3, 3)], lambda x, w: F.conv2d(x, w, padding=1))
 backward_case("max pool 64x64x112x112", [(64, 64, 112, 112)], lambda x: F.max_pool2d(x, 3, 2, 1))

@@ -10,7 +10,11 @@ import click
 # name: (module, attribute, the line that --help shows)
 COMMANDS = {
     "bench": ("minitorch_backend.bench.command", "bench", "Race kernels and models against native torch."),
-    "info": ("minitorch_backend.info", "info", "Backend, devices, instruction set, versions and memory."),
+    "compare": ("minitorch_backend.compare.commands", "compare", "Hold each operator call of a script against native."),
+    "culprit": ("minitorch_backend.compare.culprit", "culprit", "Find the operators that make a check of yours fail."),
+    "info": ("minitorch_backend.info", "info", "Backend, devices, versions, memory, operators."),
+    "replay": ("minitorch_backend.compare.commands", "replay", "Run a call that compare found, from its file."),
+    "shrink": ("minitorch_backend.compare.shrink", "shrink", "Make a replay file smaller while its verdict holds."),
 }
 
 

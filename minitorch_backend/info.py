@@ -8,13 +8,14 @@ from rich.console import Console
 from rich.table import Table
 
 import minitorch_backend
-from minitorch_backend import _C
+from minitorch_backend import _C, coverage
 
 
 def facts() -> dict[str, str]:
     """Name and value of everything that ``minitorch info`` prints."""
     device = torch.minitorch.get_device_properties(0)
     free, total = torch.minitorch.mem_get_info(0)
+    operators = coverage.counts(coverage.operators())
     return {
         "minitorch": minitorch_backend.__version__,
         "torch": str(torch.__version__),
@@ -24,14 +25,17 @@ def facts() -> dict[str, str]:
         "devices": str(torch.minitorch.device_count()),
         "device 0": device.name,
         "memory free": f"{free / 2**30:.1f} of {total / 2**30:.1f} GiB",
+        "memory held": f"{torch.minitorch.memory_reserved(0) / 2**20:.1f} MiB",
         "threads": str(torch.get_num_threads()),
         "fallback": _C.fallback_policy().name,
+        "operators": f"{operators['own']} with a kernel, {operators['composite']} composed of others, "
+        f"{operators['missing']} missing",
     }
 
 
 @click.command()
 def info() -> None:
-    """Print backend, devices, instruction set, versions and memory."""
+    """Print backend, devices, instruction set, versions, memory, and how many operators there are."""
     table = Table(show_header=False, box=None)
     for name, value in facts().items():
         table.add_row(name, value)

@@ -53,6 +53,8 @@ limit() {
 
 part_build() {
   run build "$(limit build 900)" build.log "$python" setup.py -q build_ext --inplace || return
+  # The metadata beside the package tell `import torch` about the device, as an installation would.
+  run build-metadata 60 build_metadata.log "$python" setup.py -q egg_info
   if [ -n "${GTEST_ROOT:-}" ] || [ -e /usr/include/gtest/gtest.h ]; then
     run build-tests "$(limit build 900)" build_tests.log bash -c \
       "cmake -S . -B '$MINITORCH_BUILD_DIR' -DMINITORCH_TESTS=ON ${GTEST_ROOT:+-DGTest_ROOT='$GTEST_ROOT'} &&
@@ -67,14 +69,14 @@ part_smoke() {
 
 part_cpp() {
   [ -x "$tests" ] || { echo "cpp: not run, GoogleTest is missing" | tee -a "$results/summary.txt"; return; }
-  MINITORCH_BACKEND=cuda run cpp "$(limit cpp 180)" cpp.log "$tests" --gtest_output="xml:$results/cpp.xml"
+  MINITORCH_BACKEND=cuda MINITORCH_LAUNCH_BLOCKING=1 run cpp "$(limit cpp 180)" cpp.log "$tests" --gtest_output="xml:$results/cpp.xml"
 }
 
 part_sanitizer() {
   [ -x "$tests" ] || { echo "sanitizer: not run, GoogleTest is missing" | tee -a "$results/summary.txt"; return; }
   local tool filter='-Environment*:CpuBackend*:FormatBytes*:BlockSize*:CachingAllocator*:Math*:Half*:*Large*:*Long*'
   for tool in memcheck racecheck initcheck synccheck; do
-    MINITORCH_BACKEND=cuda run "sanitizer-$tool" "$(limit sanitizer 240)" "sanitizer_$tool.log" \
+    MINITORCH_BACKEND=cuda MINITORCH_LAUNCH_BLOCKING=1 run "sanitizer-$tool" "$(limit sanitizer 240)" "sanitizer_$tool.log" \
       compute-sanitizer --tool "$tool" --error-exitcode 9 "$tests" --gtest_filter="$filter"
   done
 }

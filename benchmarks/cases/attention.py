@@ -37,9 +37,10 @@ def attention(causal=False, grad=False, mask=None, heads_kv=None, queries=None):
     return {"make": make, "elements": elements, "flops": flops}
 
 
-def attend(title, cpu, cuda, dtype=torch.float32, quick=False, cuda_floor=None, **options):
+def attend(title, cpu, cuda, dtype=torch.float32, quick=False, cuda_floor=None, cold=False, **options):
     built = attention(**options)
-    return cases(title, built.pop("make"), cpu, cuda, dtype=dtype, quick=quick, cuda_floor=cuda_floor, **built)
+    make = built.pop("make")
+    return cases(title, make, cpu, cuda, dtype=dtype, quick=quick, cuda_floor=cuda_floor, cold=cold, **built)
 
 
 def module(setup, batch, length, width, heads):
@@ -58,7 +59,7 @@ CASES = [
     *attend("sdpa bool mask", (HEADS,), (GPU_HEADS,), mask="bool"),
     *attend("sdpa bias fwd+bwd", (HEADS,), (GPU_HEADS,), mask="bias", grad=True),
     *attend("sdpa 2 kv heads", (HEADS,), (GPU_HEADS,), heads_kv=2),
-    *attend("sdpa one query", ((4, 8, 1024, 64),), ((32, 16, 8192, 64),), queries=1),
+    *attend("sdpa one query", ((4, 8, 1024, 64),), ((32, 16, 8192, 64),), queries=1, cold=True),
     *attend("sdpa width 80", ((2, 8, 256, 80),), ((4, 16, 2048, 80),)),
     *cases("multihead module fwd+bwd", module, ((4, 128, 512, 8),), ((16, 1024, 1024, 16),),
            elements=lambda b, n, w, h: 12 * b * n * w + 12 * w * w,

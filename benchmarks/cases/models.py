@@ -91,7 +91,9 @@ def decode(name, build, batch, past, backend, dtype=torch.float32):
         network = build()
     held = 2 * len(network.blocks) * batch * network.blocks[0].heads_kv * past * network.blocks[0].size
     moved = float((parameters + held) * dtype.itemsize)
-    return Case(f"{name} {batch}x{past} {short(dtype)}", make, moved, float(flops), dtype=dtype, backends=(backend,))
+    return Case(
+        f"{name} {batch}x{past} {short(dtype)}", make, moved, float(flops), dtype=dtype, backends=(backend,), cold=True
+    )
 
 
 def demo(task_name: str) -> Callable[[Setup], Work]:

@@ -134,6 +134,36 @@ namespace minitorch {
   X(i1, I1, FloatTypes)               \
   X(i1e, I1e, FloatTypes)
 
+#define MT_BESSEL_OPS(X)                          \
+  X(airy_ai, AiryAi, FloatTypes)                  \
+  X(bessel_j0, BesselJ0, FloatTypes)              \
+  X(bessel_j1, BesselJ1, FloatTypes)              \
+  X(bessel_y0, BesselY0, FloatTypes)              \
+  X(bessel_y1, BesselY1, FloatTypes)              \
+  X(bessel_k0, BesselK0, FloatTypes)              \
+  X(bessel_k1, BesselK1, FloatTypes)              \
+  X(scaled_bessel_k0, ScaledBesselK0, FloatTypes) \
+  X(scaled_bessel_k1, ScaledBesselK1, FloatTypes) \
+  X(spherical_bessel_j0, SphericalBesselJ0, FloatTypes)
+
+#define MT_PATHWISE_OPS(X)                              \
+  X(standard_gamma_grad, StandardGammaGrad, FloatTypes) \
+  X(dirichlet_grad, DirichletGrad, FloatTypes)
+
+#define MT_ORTHOGONAL_OPS(X)                            \
+  X(chebyshev_t, ChebyshevT, FloatTypes)                \
+  X(shifted_chebyshev_t, ShiftedChebyshevT, FloatTypes) \
+  X(chebyshev_u, ChebyshevU, FloatTypes)                \
+  X(shifted_chebyshev_u, ShiftedChebyshevU, FloatTypes) \
+  X(chebyshev_v, ChebyshevV, FloatTypes)                \
+  X(shifted_chebyshev_v, ShiftedChebyshevV, FloatTypes) \
+  X(chebyshev_w, ChebyshevW, FloatTypes)                \
+  X(shifted_chebyshev_w, ShiftedChebyshevW, FloatTypes) \
+  X(hermite_h, HermiteH, FloatTypes)                    \
+  X(hermite_he, HermiteHe, FloatTypes)                  \
+  X(laguerre_l, LaguerreL, FloatTypes)                  \
+  X(legendre_p, LegendreP, FloatTypes)
+
 #define MT_ACTIVATION_OPS(X)                                     \
   X(threshold, Threshold, RealTypes)                             \
   X(hardtanh_backward, HardtanhBackward, FloatTypes)             \
@@ -177,7 +207,8 @@ namespace minitorch {
 enum class PointwiseOp : uint16_t {
 #define MT_ENUM(name, functor, types) name,
   MT_ARITHMETIC_OPS(MT_ENUM) MT_COMPARE_OPS(MT_ENUM) MT_INTEGER_OPS(MT_ENUM) MT_MATH_OPS(MT_ENUM)
-      MT_SPECIAL_OPS(MT_ENUM) MT_ACTIVATION_OPS(MT_ENUM)
+      MT_SPECIAL_OPS(MT_ENUM) MT_BESSEL_OPS(MT_ENUM) MT_ORTHOGONAL_OPS(MT_ENUM) MT_PATHWISE_OPS(MT_ENUM)
+          MT_ACTIVATION_OPS(MT_ENUM)
 #undef MT_ENUM
 };
 

@@ -6,6 +6,8 @@ constinit Kernel<void(RandomState&, Distribution, const PointwiseView&, const Di
     "distribution"};
 constinit Kernel<void(RandomState&, char*, DType, int64_t, double, double)> normal_fill_kernel{"normal_fill"};
 constinit Kernel<void(RandomState&, const PointwiseView&)> bernoulli_tensor_kernel{"bernoulli_tensor"};
+constinit Kernel<void(RandomState&, Sampler, const PointwiseView&)> sampler_kernel{"sampler"};
+constinit Kernel<void(RandomState&, const RandomReluArgs&)> random_relu_kernel{"random_relu"};
 constinit Kernel<void(RandomState&, const TensorView&)> randperm_kernel{"randperm"};
 constinit Kernel<void(RandomState&, const TensorView&, const TensorView&)> multinomial_kernel{"multinomial"};
 

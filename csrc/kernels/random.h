@@ -56,6 +56,25 @@ extern Kernel<void(RandomState&, char* data, DType, int64_t n, double mean, doub
 // Operand 0 becomes 1 with the probability that operand 1 holds.
 extern Kernel<void(RandomState&, const PointwiseView&)> bernoulli_tensor_kernel;
 
+// Operand 0 is drawn from the distribution whose parameters are the other operands, all of the output's dtype.
+enum class Sampler : uint8_t {
+  poisson,   // rate
+  gamma,     // concentration; scale 1. The output may be double beside parameters of another dtype
+  binomial,  // number of trials, probability
+};
+extern Kernel<void(RandomState&, Sampler, const PointwiseView&)> sampler_kernel;
+
+// noise[i] is uniform on [lower, upper) where x[i] <= 0 and 1 elsewhere; y = x * noise. All contiguous; y may be x.
+struct RandomReluArgs {
+  DType dtype;
+  int64_t n;
+  double lower, upper;
+  const void* x;
+  void* noise;
+  void* y;
+};
+extern Kernel<void(RandomState&, const RandomReluArgs&)> random_relu_kernel;
+
 // A random permutation of 0 .. n-1 into a 1-d tensor.
 extern Kernel<void(RandomState&, const TensorView&)> randperm_kernel;
 

@@ -13,6 +13,20 @@
   X(atan2) X(fmax) X(fmin) X(gcd) X(heaviside) X(hypot) X(igamma) X(igammac) X(lcm)       \
   X(logaddexp) X(logaddexp2) X(maximum) X(minimum) X(nextafter)
 // clang-format on
+// X(polynomial, kernel): special_polynomial, whose stub lacks the prefix.
+#define MT_POLYNOMIALS(X)                                \
+  X(chebyshev_polynomial_t, chebyshev_t)                 \
+  X(chebyshev_polynomial_u, chebyshev_u)                 \
+  X(chebyshev_polynomial_v, chebyshev_v)                 \
+  X(chebyshev_polynomial_w, chebyshev_w)                 \
+  X(shifted_chebyshev_polynomial_t, shifted_chebyshev_t) \
+  X(shifted_chebyshev_polynomial_u, shifted_chebyshev_u) \
+  X(shifted_chebyshev_polynomial_v, shifted_chebyshev_v) \
+  X(shifted_chebyshev_polynomial_w, shifted_chebyshev_w) \
+  X(hermite_polynomial_h, hermite_h)                     \
+  X(hermite_polynomial_he, hermite_he)                   \
+  X(laguerre_polynomial_l, laguerre_l)                   \
+  X(legendre_polynomial_p, legendre_p)
 // X(name): variants name.Tensor, name_.Tensor, name.Tensor_out
 #define MT_TENSOR_BINARY(X) X(bitwise_and) X(bitwise_or) X(bitwise_xor) X(fmod) X(remainder)
 #define MT_COMPARISONS(X) X(eq) X(ne) X(lt) X(le) X(gt) X(ge)
@@ -85,6 +99,9 @@ MT_REGISTER(mse)
 MT_REGISTER(smooth_l1)
 MT_REGISTER(huber)
 #undef MT_REGISTER
+#define MT_REGISTER(name, kernel) MT_STUB(name##_stub, kernel)
+MT_POLYNOMIALS(MT_REGISTER)
+#undef MT_REGISTER
 MT_STUB(div_true_stub, div)
 MT_STUB(lshift_stub, bitwise_left_shift)
 MT_STUB(rshift_stub, bitwise_right_shift)
@@ -109,6 +126,10 @@ TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
   structured<at::native::structured_##name##_Tensor_out>(m, #name ".Tensor", #name "_.Tensor", #name ".Tensor_out"); \
   structured<at::native::structured_##name##_Scalar_out>(m, #name ".Scalar", #name "_.Scalar", #name ".Scalar_out");
   MT_COMPARISONS(MT_REGISTER)
+#undef MT_REGISTER
+#define MT_REGISTER(name, kernel) \
+  structured<at::native::structured_special_##name##_out>(m, "special_" #name, nullptr, "special_" #name ".out");
+  MT_POLYNOMIALS(MT_REGISTER)
 #undef MT_REGISTER
   structured<Add>(m, "add.Tensor", "add_.Tensor", "add.out");
   structured<at::native::structured_sub_out>(m, "sub.Tensor", "sub_.Tensor", "sub.out");

@@ -18,7 +18,14 @@
 // X(name, kernel): the special_ ones.
 #define MT_SPECIAL_UNARY(X)                                                            \
   X(special_entr, entr) X(special_erfcx, erfcx) X(special_i0e, i0e) X(special_i1, i1)  \
-  X(special_i1e, i1e) X(special_log_ndtr, log_ndtr) X(special_ndtri, ndtri)
+  X(special_i1e, i1e) X(special_log_ndtr, log_ndtr) X(special_ndtri, ndtri)            \
+  X(special_airy_ai, airy_ai) X(special_spherical_bessel_j0, spherical_bessel_j0)      \
+  X(special_bessel_j0, bessel_j0) X(special_bessel_j1, bessel_j1)                      \
+  X(special_bessel_y0, bessel_y0) X(special_bessel_y1, bessel_y1)                      \
+  X(special_modified_bessel_i0, i0) X(special_modified_bessel_i1, i1)                  \
+  X(special_modified_bessel_k0, bessel_k0) X(special_modified_bessel_k1, bessel_k1)    \
+  X(special_scaled_modified_bessel_k0, scaled_bessel_k0)                               \
+  X(special_scaled_modified_bessel_k1, scaled_bessel_k1)
 // clang-format on
 
 namespace minitorch {

@@ -13,11 +13,13 @@
 namespace minitorch {
 namespace {
 
-// Adds the weights of the points, rows of `self`, up in `hist`. Bins are half open but for the last. `bin` numbers the
-// bin of each coordinate; what it numbers outside [0, bins) is dropped, as are points out of range and NaN.
+// Adds the weights of the points, vectors along the last dimension, up in `hist`. Bins are half open but for the last.
+// `bin` numbers the bin of each coordinate; what it numbers outside [0, bins) is dropped, as are points out of range
+// and NaN.
 template <class Bin>
-void accumulate(const at::Tensor& self, const std::optional<at::Tensor>& weight, bool density, at::Tensor& hist,
+void accumulate(const at::Tensor& points, const std::optional<at::Tensor>& weight, bool density, at::Tensor& hist,
                 at::TensorList edges, const Bin& bin) {
+  const at::Tensor self = points.reshape({-1, points.size(-1)});
   at::Tensor index = at::zeros({self.size(0)}, self.options().dtype(at::kLong));
   at::Tensor inside = at::ones({self.size(0)}, self.options().dtype(at::kBool));
   for (size_t d = 0; d < edges.size(); d++) {

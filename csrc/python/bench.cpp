@@ -36,7 +36,6 @@ at::Tensor& inplace_alpha(at::Tensor& self, const at::Tensor&, const at::Scalar&
 at::Tensor addmm(const at::Tensor& self, const at::Tensor&, const at::Tensor&, const at::Scalar&, const at::Scalar&) {
   return self;
 }
-at::Tensor view(const at::Tensor& self, c10::SymIntArrayRef) { return self; }
 at::Tensor softmax(const at::Tensor& self, int64_t, bool) { return self; }
 at::Tensor sum(const at::Tensor& self, at::OptionalIntArrayRef, bool, std::optional<at::ScalarType>) { return self; }
 }  // namespace hollow
@@ -57,7 +56,6 @@ const std::map<std::string, Install>& hollow_operators() {
       {"add.Tensor", &install<&hollow::binary_alpha>},
       {"add_.Tensor", &install<&hollow::inplace_alpha>},
       {"addmm", &install<&hollow::addmm>},
-      {"view", &install<&hollow::view>},
       {"_softmax", &install<&hollow::softmax>},
       {"sum.dim_IntList", &install<&hollow::sum>},
   };

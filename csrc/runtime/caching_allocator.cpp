@@ -134,7 +134,7 @@ void CachingAllocator::deallocate(Block* block) noexcept {
           std::max(active_bytes_peak_[i], stats_.allocated_bytes.stat[i].current + pending_bytes_.stat[i].current);
     }
     for (const Stream stream : *block->uses) {
-      Event* event = backend_.create_event(device_, false);
+      Event* event = backend_.create_event(stream.device, false);
       backend_.record_event(event, stream);
       pending_.push_back({event, block});
       pending_events_[block]++;
@@ -157,7 +157,8 @@ void free_block(Block* block) noexcept { block->pool->owner->deallocate(block); 
 Stream stream_of(const Block* block) { return block->pool->stream; }
 
 void CachingAllocator::record_stream(Block* block, Stream stream) {
-  if (!by_stream_ || stream == block->pool->stream) return;
+  // Pinned memory has no stream of its own: whatever device copies from or to it is waited for.
+  if (backend_.synchronous() || (by_stream_ && stream == block->pool->stream)) return;
   std::lock_guard guard(lock_);
   if (block->uses == nullptr) block->uses = new std::vector<Stream>;
   if (std::find(block->uses->begin(), block->uses->end(), stream) == block->uses->end()) block->uses->push_back(stream);
@@ -336,6 +337,7 @@ void CachingAllocator::empty_cache() {
 // Keeps the memory that has pages below what was held at most, plus slack: gives pages of free blocks back, the largest
 // first. When that does not reach, for free blocks are small, it is tried again only 8 MiB later.
 void CachingAllocator::bound_resident() {
+  if (!backend_.host_accessible()) return;  // a GPU's memory has no pages to give back, and freeing it waits for it
   const size_t held = static_cast<size_t>(stats_.allocated_bytes.stat[PoolStat::kAll].current);
   most_held_ = std::max(most_held_, held);
   const size_t bound = most_held_ + most_held_ / 16 + kResidentSlack;

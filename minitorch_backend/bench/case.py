@@ -23,6 +23,7 @@ from typing import Any
 import torch
 
 Work = Callable[[], Any]
+_drawn: dict[Any, Any] | None = None
 REFERENCE_DTYPES = {torch.complex64: torch.complex128}
 
 
@@ -39,9 +40,16 @@ class Setup:
     seed: int = 0
     count: int = field(default=0, init=False)
 
-    def _generator(self) -> torch.Generator:
+    def _draw(self, kind: Any, draw: Callable[[torch.Generator], Any]) -> Any:
+        """What ``draw`` gives with this call's seed; a copy of it belongs to the caller, not the thing itself."""
         self.count += 1
-        return torch.Generator().manual_seed(1_000_003 * self.seed + self.count)
+        key = (self.seed, self.count, kind)
+        if _drawn is not None and key in _drawn:
+            return _drawn[key]
+        made = draw(torch.Generator().manual_seed(1_000_003 * self.seed + self.count))
+        if _drawn is not None:
+            _drawn[key] = made
+        return made
 
     def place(self, tensor: torch.Tensor) -> torch.Tensor:
         """A tensor made on the CPU, where the case runs."""
@@ -55,33 +63,45 @@ class Setup:
         """Normal random numbers."""
         dtype = dtype or self.dtype
         drawn = torch.float64 if dtype in (torch.float64, torch.complex128) else torch.float32
-        values = torch.randn(shape, generator=self._generator(), dtype=drawn)
-        return self.place(values.mul_(scale).to(dtype)).requires_grad_(grad)
+        drawn = torch.complex64 if dtype == torch.complex64 else drawn
+        values = self._draw(("normal", shape, drawn), lambda g: torch.randn(shape, generator=g, dtype=drawn))
+        return self.place((values * scale).to(dtype)).requires_grad_(grad)
 
     def uniform(self, *shape: int, low: float = 0.0, high: float = 1.0, dtype: torch.dtype | None = None) -> Any:
         """Uniform random numbers."""
-        values = torch.rand(shape, generator=self._generator()) * (high - low) + low
-        return self.place(values.to(dtype or self.dtype))
+        values = self._draw(("uniform", shape), lambda g: torch.rand(shape, generator=g))
+        return self.place((values * (high - low) + low).to(dtype or self.dtype))
 
     def integers(self, high: int, *shape: int, dtype: torch.dtype = torch.int64) -> torch.Tensor:
         """Random integers in [0, high)."""
-        return self.place(torch.randint(high, shape, generator=self._generator()).to(dtype))
+        values = self._draw(("integers", high, shape), lambda g: torch.randint(high, shape, generator=g))
+        return self.place(values.to(dtype, copy=True))
 
     def permutation(self, count: int) -> torch.Tensor:
-        return self.place(torch.randperm(count, generator=self._generator()))
+        """The numbers from 0 to count - 1 in random order."""
+        return self.place(self._draw(("permutation", count), lambda g: torch.randperm(count, generator=g)).clone())
 
     def module(self, make: Callable[[], torch.nn.Module]) -> torch.nn.Module:
         """A module with the same random weights everywhere."""
-        self.count += 1
-        with torch.random.fork_rng(devices=[]), fast_initialisation():
-            torch.manual_seed(1_000_003 * self.seed + self.count)
-            module = make()
-        module = copy.deepcopy(module).to(self.dtype)
+
+        def build(generator: torch.Generator) -> torch.nn.Module:
+            with torch.random.fork_rng(devices=[]), fast_initialisation():
+                torch.manual_seed(generator.initial_seed())
+                return make()
+
+        module = copy.deepcopy(self._draw("module", build)).to(self.dtype)
         return module.to(self.device, torch.float64) if self.reference else module.to(self.device)
 
-    def seed_all(self) -> None:
-        """The same seed for the generators of all devices."""
-        torch.manual_seed(self.seed)
+
+@contextlib.contextmanager
+def remembered_draws() -> Iterator[None]:
+    """Inside, what one set-up drew serves the next ones: drawing takes longer than copying."""
+    global _drawn
+    _drawn = {}
+    try:
+        yield
+    finally:
+        _drawn = None
 
 
 @contextlib.contextmanager

@@ -21,7 +21,7 @@ KIB, MIB = 2**10, 2**20
 CPU_SIZES = (32 * KIB, 128 * KIB, 512 * KIB, 2 * MIB, 8 * MIB, 32 * MIB, 128 * MIB, 512 * MIB)
 GPU_SIZES = (8 * MIB, 32 * MIB, 128 * MIB, 1024 * MIB)
 PROBE_SECONDS = 0.05
-REPEATS = 5
+REPEATS = 3
 
 
 @dataclass
@@ -72,23 +72,24 @@ class Limits:
 
 
 def _probe(op: "_C.ProbeOp", dtype: torch.dtype, a: torch.Tensor, b: torch.Tensor) -> float:
-    """Operations per second of the best of a few runs."""
+    """Operations per second of the best of a few runs, long enough that longer ones are no better."""
 
-    def run(repeats: int, times: int) -> tuple[float, float]:
+    def run(repeats: int) -> tuple[float, float]:
         found = []
-        for _ in range(times):
+        for _ in range(REPEATS):
             start = time.perf_counter()
             operations = _C.probe(op, dtype, a, b, repeats)
             found.append((time.perf_counter() - start, operations))
         return min(found)
 
-    repeats = 1
-    seconds, _ = run(repeats, 2)
-    while seconds < PROBE_SECONDS / 2:
-        repeats = max(2 * repeats, min(100 * repeats, int(repeats * PROBE_SECONDS / max(seconds, 1e-7))))
-        seconds, _ = run(repeats, 2)
-    seconds, operations = run(repeats, REPEATS)
-    return operations / seconds
+    repeats, best = 1, 0.0
+    while True:
+        seconds, operations = run(repeats)
+        rate = operations / seconds
+        if seconds >= PROBE_SECONDS and rate <= 1.2 * best:
+            return max(rate, best)
+        best = max(best, rate)
+        repeats *= 4 if seconds > PROBE_SECONDS / 100 else 32
 
 
 def measure_cpu(advance: Callable[[], None] = lambda: None, sizes: tuple[int, ...] = CPU_SIZES) -> Limits:

@@ -24,7 +24,7 @@ class Budget:
     block: float = 0.02
     rounds: int = 15
     target: float = 0.01
-    seconds: float = 5.0
+    seconds: float = 3.0
     least: int = 5
     warm: float = 1.0
 

@@ -11,7 +11,7 @@ import torch
 
 from minitorch_backend.bench import accuracy, memory, race, statistics
 from minitorch_backend.bench.accuracy import Accuracy
-from minitorch_backend.bench.case import Case, Setup, Work
+from minitorch_backend.bench.case import Case, Setup, Work, remembered_draws
 from minitorch_backend.bench.clock import clock_for
 from minitorch_backend.bench.limits import Limits
 from minitorch_backend.bench.machine import BUSY, Load
@@ -63,7 +63,8 @@ class Runner:
         load = Load.now()
         torch.minitorch.fallbacks(clear=True)
         try:
-            self._run(case, result)
+            with remembered_draws():
+                self._run(case, result)
         except Exception as error:  # whatever a case raises is its own result
             out_of_memory = isinstance(error, torch.OutOfMemoryError | MemoryError)
             result.status = "out of memory" if out_of_memory else "failed"
@@ -110,11 +111,11 @@ class Runner:
         return accuracy.compare(found[0], found[-1], reference)
 
     def _memory(self, works: list[Work]) -> dict[str, int | None]:
+        """Of the first call of fresh work: gradients and an optimizer's state are made in it and count."""
         found: dict[str, int | None] = {}
         for work, side in zip(works, self.sides, strict=True):
             on_gpu = side.device.type == "cuda" or (side.device.type == "minitorch" and self.backend == "cuda")
             with side.active():
-                work()  # what is made once, such as the buffers of an optimizer, is not counted
                 found[side.name] = memory.peak(work, side.device, on_gpu)
         return found
 

@@ -111,6 +111,40 @@ FAMILIES: dict[str, tuple[str, ...]] = {
         native_dropout_backward item to bfloat16 bool byte char double float half int long short
         """
     ),
+    "vision": names(
+        """
+        nn_functional_interpolate_nearest nn_functional_interpolate_nearest-exact nn_functional_interpolate_linear
+        nn_functional_interpolate_bilinear nn_functional_interpolate_bicubic nn_functional_interpolate_trilinear
+        nn_functional_upsample_nearest nn_functional_upsample_bilinear _upsample_bilinear2d_aa
+        nn_functional_grid_sample grid_sampler_2d grid_sampler_3d nn_functional_channel_shuffle nn_functional_unfold
+        nn_functional_fractional_max_pool2d nn_functional_fractional_max_pool3d
+        nn_functional_max_unpool1d nn_functional_max_unpool2d nn_functional_max_unpool3d
+        nn_functional_max_unpool1d_grad nn_functional_max_unpool2d_grad nn_functional_max_unpool3d_grad
+        """
+    ),
+    "special": names(
+        """
+        i0 igamma igammac mvlgamma_mvlgamma_p_1 mvlgamma_mvlgamma_p_3 mvlgamma_mvlgamma_p_5 polygamma_polygamma_n_0
+        polygamma_polygamma_n_1 polygamma_polygamma_n_2 polygamma_polygamma_n_3 polygamma_polygamma_n_4
+        special_airy_ai special_bessel_j0 special_bessel_j1 special_bessel_y0 special_bessel_y1
+        special_chebyshev_polynomial_t special_chebyshev_polynomial_u special_chebyshev_polynomial_v
+        special_chebyshev_polynomial_w special_entr special_erfcx special_hermite_polynomial_h
+        special_hermite_polynomial_he special_i0e special_i1 special_i1e special_laguerre_polynomial_l
+        special_legendre_polynomial_p special_log_ndtr special_modified_bessel_i0 special_modified_bessel_i1
+        special_modified_bessel_k0 special_modified_bessel_k1 special_ndtr special_ndtri
+        special_polygamma_special_polygamma_n_0 special_scaled_modified_bessel_k0 special_scaled_modified_bessel_k1
+        special_shifted_chebyshev_polynomial_t special_shifted_chebyshev_polynomial_u
+        special_shifted_chebyshev_polynomial_v special_shifted_chebyshev_polynomial_w special_spherical_bessel_j0
+        special_xlog1py special_zeta
+        """
+    ),
+    "sequences_and_distances": names(
+        """
+        cdist nn_functional_pdist nn_functional_pairwise_distance nn_functional_ctc_loss _segment_reduce_lengths
+        _segment_reduce_offsets nn_functional_rrelu histogram histogramdd histc bincount unique unique_consecutive median
+        nanmedian mode kthvalue searchsorted bucketize logcumsumexp cummax cummin renorm hash_tensor
+        """
+    ),
 }
 
 CLAIMED: frozenset[str] = frozenset(name for family in FAMILIES.values() for name in family)

@@ -1,7 +1,10 @@
 """The command ``minitorch``: every subcommand is listed and helps; info tells the truth about this process."""
 
+import re
+
 import pytest
 import torch
+from click import shell_completion
 from click.testing import CliRunner
 
 from minitorch_backend import cli
@@ -33,3 +36,12 @@ def test_unknown_command_is_an_error():
 def test_info():
     result = run("info")
     assert result.exit_code == 0 and torch.__version__ in result.output
+    assert re.search(r"operators +\d{3,} with a kernel, \d{4,} composed of others, \d+ missing", result.output)
+
+
+def test_shell_completion(monkeypatch):
+    completion = shell_completion.get_completion_class("bash")(cli.main, {}, "minitorch", "_MINITORCH_COMPLETE")
+    assert "_MINITORCH_COMPLETE=bash_complete" in completion.source()
+    assert {c.value for c in completion.get_completions([], "")} == set(cli.COMMANDS)
+    assert "matmul" in {c.value for c in completion.get_completions(["bench", "--only"], "mat")}
+    assert {c.value for c in completion.get_completions(["bench", "--against"], "c")} == {"cpu", "cuda", "compile"}

@@ -19,6 +19,9 @@ const char* op_name(PointwiseOp op) {
     MT_INTEGER_OPS(MT_NAME)
     MT_MATH_OPS(MT_NAME)
     MT_SPECIAL_OPS(MT_NAME)
+    MT_BESSEL_OPS(MT_NAME)
+    MT_ORTHOGONAL_OPS(MT_NAME)
+    MT_PATHWISE_OPS(MT_NAME)
     MT_ACTIVATION_OPS(MT_NAME)
 #undef MT_NAME
   }
@@ -26,8 +29,8 @@ const char* op_name(PointwiseOp op) {
 }
 
 const Block* find_block(PointwiseOp op, DType compute) {
-  for (auto lookup :
-       {&arithmetic_block, &compare_block, &math_block, &activation_block, &integer_block, &special_block})
+  for (auto lookup : {&arithmetic_block, &compare_block, &math_block, &activation_block, &integer_block, &special_block,
+                      &bessel_block, &orthogonal_block, &pathwise_block})
     if (const Block* block = lookup(op, compute)) return block;
   return nullptr;
 }

@@ -190,6 +190,9 @@ const Block* compare_block(PointwiseOp op, DType compute);
 const Block* integer_block(PointwiseOp op, DType compute);
 const Block* math_block(PointwiseOp op, DType compute);
 const Block* special_block(PointwiseOp op, DType compute);
+const Block* bessel_block(PointwiseOp op, DType compute);
+const Block* orthogonal_block(PointwiseOp op, DType compute);
+const Block* pathwise_block(PointwiseOp op, DType compute);
 const Block* activation_block(PointwiseOp op, DType compute);
 
 }  // namespace MINITORCH_ARCH

@@ -7,6 +7,7 @@
 #include "kernels/cpu/cast.h"
 #include "kernels/cpu/lines.h"
 #include "kernels/cpu/scratch.h"
+#include "kernels/functors/binary.h"
 #include "kernels/scan.h"
 
 #pragma GCC diagnostic ignored "-Wpsabi"  // 64-byte vectors never cross a call: what takes them is inlined
@@ -49,6 +50,13 @@ struct LogAddExp {
     if (low == high && std::isinf(low)) return low;
     return high + std::log1p(std::exp(low - high));
   }
+};
+
+template <class T>
+struct LogAddExp<Complex<T>> {
+  static constexpr bool vector = false;
+  static Complex<T> identity() { return {-std::numeric_limits<T>::infinity(), T(0)}; }
+  static Complex<T> apply(Complex<T> a, Complex<T> b) { return functors::Logaddexp<Complex<T>>{}(a, b); }
 };
 
 // Inclusive scan of v[0..n) that starts from `carry`; returns the last value. Eight elements at a time: three shifted
@@ -148,7 +156,7 @@ void scan(ScanOp op, const TensorView& output, const TensorView& input, int dim)
   const DType acc = accumulation_dtype(output.dtype);
   bool known = false;
   if (op == ScanOp::logsumexp) {
-    known = dispatch(acc, FloatTypes{}, [&](auto tag) {
+    known = dispatch(acc, Types<float, double, Complex<double>>{}, [&](auto tag) {
       using T = typename decltype(tag)::type;
       scan_lines<LogAddExp<T>, T>(output, input, dim);
     });

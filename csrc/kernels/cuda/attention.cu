@@ -2,6 +2,7 @@
 // block share: a lane scores one key, the warp keeps the running maximum, sum and output. All arithmetic is in float.
 #include "kernels/attention.h"
 
+#include "kernels/cuda/attention_half.h"
 #include "kernels/cuda/launch.cuh"
 
 namespace minitorch {
@@ -241,6 +242,7 @@ dim3 grid_of(int64_t rows, int64_t heads) {
 
 void forward(const AttentionArgs& a, const AttentionOperand& out, float* lse) {
   if (a.batch * a.heads * a.queries == 0) return;
+  if (attention_half_forward(a, out, lse)) return cuda::check_launch("launching attention");
   by_shape("attention", a, [&](auto tag, auto registers) {
     start(&forward_kernel<typename decltype(tag)::type, decltype(registers)::value>,
           grid_of(a.queries, a.batch * a.heads), tiles_of(a) + kWarps * a.head_dim, a, out, lse);
@@ -256,8 +258,9 @@ void backward(const AttentionArgs& a, const AttentionGradients& g) {
   by_shape("attention_backward", a, [&](auto tag, auto registers) {
     using S = typename decltype(tag)::type;
     constexpr int N = decltype(registers)::value;
+    if (rows > 0) delta_kernel<S><<<grid_for(rows * 32), kThreads, 0, cuda::current_stream()>>>(a, g, delta);
+    if (attention_half_backward(a, g, delta)) return;
     if (rows > 0) {
-      delta_kernel<S><<<grid_for(rows * 32), kThreads, 0, cuda::current_stream()>>>(a, g, delta);
       start(&query_gradient<S, N>, grid_of(a.queries, a.batch * a.heads), floats, a, g, delta);
     }
     if (a.keys > 0) start(&key_gradient<S, N>, grid_of(a.keys, a.batch * a.kv_heads), floats, a, g, delta);

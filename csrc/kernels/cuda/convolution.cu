@@ -12,7 +12,7 @@ namespace {
 struct Quotient {
   Divider divider;
   Quotient() = default;
-  explicit Quotient(int64_t d) : divider(static_cast<uint32_t>(d)) {}
+  explicit Quotient(int64_t d) : divider(static_cast<uint32_t>(std::max<int64_t>(d, 1))) {}
   // Returns the quotient and leaves the remainder in n.
   __device__ __forceinline__ int64_t take(uint32_t& n) const {
     const uint32_t q = divider.quotient(n);

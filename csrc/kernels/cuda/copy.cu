@@ -46,6 +46,131 @@ __global__ void __launch_bounds__(kThreads) cast_kernel(const __grid_constant__ 
   }
 }
 
+// Between dense, aligned operands of floating types: 16 bytes a load or a store, whichever is wider.
+template <class To, class From>
+__global__ void __launch_bounds__(kThreads) cast_kernel_dense(To* to, const From* from, int64_t n) {
+  constexpr int V = std::min(pack_width<To>(), pack_width<From>()), kUnroll = 4;
+  const int64_t base = (blockIdx.x * int64_t{kThreads} * kUnroll + threadIdx.x) * V;
+  Pack<From, V> packs[kUnroll];
+#pragma unroll
+  for (int u = 0; u < kUnroll; u++) {
+    const int64_t i = base + u * int64_t{kThreads} * V;
+    if (i + V <= n) packs[u] = *reinterpret_cast<const Pack<From, V>*>(from + i);
+  }
+#pragma unroll
+  for (int u = 0; u < kUnroll; u++) {
+    const int64_t i = base + u * int64_t{kThreads} * V;
+    if (i + V <= n) {
+      Pack<To, V> out;
+#pragma unroll
+      for (int v = 0; v < V; v++) out.value[v] = convert<To>(packs[u].value[v]);
+      *reinterpret_cast<Pack<To, V>*>(to + i) = out;
+    } else {
+      for (int64_t j = i; j < n; j++) to[j] = convert<To>(from[j]);
+    }
+  }
+}
+
+bool try_cast_dense(const PointwiseView& v) {
+  const bool flat = v.ndim == 1 && v.strides[0][0] == static_cast<int64_t>(size_of(v.dtype[0])) &&
+                    v.strides[1][0] == static_cast<int64_t>(size_of(v.dtype[1]));
+  if (!flat || v.host_operands != 0 ||
+      (reinterpret_cast<uintptr_t>(v.data[0]) | reinterpret_cast<uintptr_t>(v.data[1])) % 16)
+    return false;
+  using Casts = Types<float, Half, BFloat16>;
+  return dispatch(v.dtype[0], Casts{}, [&](auto to) { (void)to; }) && dispatch(v.dtype[1], Casts{}, [&](auto from) {
+           dispatch(v.dtype[0], Casts{}, [&](auto to) {
+             using To = typename decltype(to)::type;
+             using From = typename decltype(from)::type;
+             if constexpr (!std::is_same_v<To, From>) {
+               constexpr int64_t elements = std::min(pack_width<To>(), pack_width<From>()) * 4 * kThreads;
+               cast_kernel_dense<To, From>
+                   <<<static_cast<unsigned>(ceil_div(v.numel, elements)), kThreads, 0, cuda::current_stream()>>>(
+                       reinterpret_cast<To*>(v.data[0]), reinterpret_cast<const From*>(v.data[1]), v.numel);
+             }
+           });
+         });
+}
+
+// Where elements follow each other along dimension 0 of the result and along another one of the source, tiles are read
+// along the one and written along the other. The other dimensions are walked tile by tile.
+constexpr int kTileSide = 32, kTileLines = 8;
+
+struct TransposeArgs {
+  int64_t width, height, to_pitch, from_pitch;  // result: (height, width) rows; source: columns. Pitches in bytes
+  int64_t tiles_across, tiles_down, tiles;
+  Space outer;
+  int64_t to_strides[kCudaDims], from_strides[kCudaDims];
+  char* to;
+  const char* from;
+};
+
+template <class T>
+__global__ void __launch_bounds__(kTileSide* kTileLines) transpose_kernel(const __grid_constant__ TransposeArgs a) {
+  __shared__ T tile[kTileSide][kTileSide + 1];
+  for (int64_t t = blockIdx.x; t < a.tiles; t += gridDim.x) {
+    const int64_t row = t / a.tiles_across, x0 = (t - row * a.tiles_across) * kTileSide;
+    const int64_t slice = row / a.tiles_down, y0 = (row - slice * a.tiles_down) * kTileSide;
+    char* to = a.to;
+    const char* from = a.from;
+    a.outer.each(slice, [&](int d, int64_t index) {
+      to += index * a.to_strides[d];
+      from += index * a.from_strides[d];
+    });
+    T held[kTileSide / kTileLines];
+#pragma unroll
+    for (int e = 0; e < kTileSide / kTileLines; e++) {
+      const int64_t x = x0 + threadIdx.y + e * kTileLines, y = y0 + threadIdx.x;
+      if (x < a.width && y < a.height)
+        held[e] = *reinterpret_cast<const T*>(from + x * a.from_pitch + y * int64_t{sizeof(T)});
+    }
+#pragma unroll
+    for (int e = 0; e < kTileSide / kTileLines; e++) tile[threadIdx.y + e * kTileLines][threadIdx.x] = held[e];
+    __syncthreads();
+#pragma unroll
+    for (int e = 0; e < kTileSide / kTileLines; e++) {
+      const int64_t x = x0 + threadIdx.x, y = y0 + threadIdx.y + e * kTileLines;
+      if (x < a.width && y < a.height)
+        *reinterpret_cast<T*>(to + y * a.to_pitch + x * int64_t{sizeof(T)}) =
+            tile[threadIdx.x][threadIdx.y + e * kTileLines];
+    }
+    __syncthreads();
+  }
+}
+
+bool try_transpose(const PointwiseView& v) {
+  const auto size = static_cast<int64_t>(size_of(v.dtype[0]));
+  if (v.ndim < 2 || v.host_operands != 0 || v.strides[0][0] != size || v.sizes[0] < 16) return false;
+  int across = 1;
+  while (across < v.ndim && (v.strides[1][across] != size || v.sizes[across] < 16)) across++;
+  if (across == v.ndim) return false;
+  TransposeArgs a;
+  a.width = v.sizes[0], a.height = v.sizes[across];
+  a.to_pitch = v.strides[0][across], a.from_pitch = v.strides[1][0];
+  a.to = v.data[0], a.from = v.data[1];
+  int64_t sizes[kMaxDims], slices = 1;
+  int outer = 0;
+  for (int d = 1; d < v.ndim; d++) {
+    if (d == across) continue;
+    if (outer == kCudaDims) return false;
+    sizes[outer] = v.sizes[d];
+    a.to_strides[outer] = v.strides[0][d];
+    a.from_strides[outer] = v.strides[1][d];
+    slices *= v.sizes[d];
+    outer++;
+  }
+  a.outer = Space(outer, sizes, slices);
+  a.tiles_across = ceil_div(a.width, kTileSide);
+  a.tiles_down = ceil_div(a.height, kTileSide);
+  a.tiles = a.tiles_across * a.tiles_down * slices;
+  const auto blocks = static_cast<unsigned>(std::min<int64_t>(a.tiles, int64_t{1} << 20));
+  by_size(static_cast<size_t>(size), [&](auto tag) {
+    transpose_kernel<typename decltype(tag)::type>
+        <<<blocks, dim3(kTileSide, kTileLines), 0, cuda::current_stream()>>>(a);
+  });
+  return true;
+}
+
 // One value everywhere in dense memory, 16 bytes a store.
 __global__ void __launch_bounds__(kThreads) fill_kernel_dense(char* to, int64_t bytes, Bytes16 pattern) {
   MT_GRID_LOOP(i, bytes / 16) reinterpret_cast<Bytes16*>(to)[i] = pattern;
@@ -92,8 +217,8 @@ void copy(const PointwiseView& v) {
     return;
   }
   if (same) {
-    move(v);
-  } else {
+    if (!try_transpose(v)) move(v);
+  } else if (!try_cast_dense(v)) {
     const CopyArgs a = copy_args(v);
     switch (v.dtype[0]) {
 #define MT_CASE(D, T) \

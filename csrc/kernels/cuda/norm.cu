@@ -3,7 +3,7 @@
 // numbers.
 #include "kernels/norm.h"
 
-#include "kernels/cuda/launch.cuh"
+#include "kernels/cuda/rows.cuh"
 
 namespace minitorch {
 inline namespace MINITORCH_ARCH {
@@ -69,8 +69,49 @@ __global__ void __launch_bounds__(512) layer_norm_rows(const __grid_constant__ L
   }
 }
 
+// The same for rows that fit in registers, in float: the mean first, then the squares of what is left.
+template <class S>
+__global__ void __launch_bounds__(1024) layer_norm_registers(const __grid_constant__ LayerNormArgs a) {
+  __shared__ float shared[2][32];
+  const float n = static_cast<float>(a.cols);
+  rows::for_each(a.rows, [&](int64_t r) {
+    rows::Row<S> row;
+    row.load(a.x, r * a.cols, a.cols);
+    float mean = 0, squares = 0;
+    if (a.centered) {
+      row.each(a.cols, [&](float x, int, int, int) { mean += x; });
+      mean = rows::reduce(mean, shared[0], 0.0f, Sum()) / n;
+    }
+    row.each(a.cols, [&](float x, int, int, int) { squares += (x - mean) * (x - mean); });
+    const float variance = rows::reduce(squares, shared[1], 0.0f, Sum()) / n;
+    const float rstd = static_cast<float>(1 / ::sqrt(static_cast<double>(variance) + a.eps));
+    if (threadIdx.x == 0) {
+      if (a.centered) write<float>(a.mean, a.stat_dtype, r, mean);
+      write<float>(a.rstd, a.stat_dtype, r, rstd);
+    }
+    row.each(a.cols, [&](float& x, int, int, int c) {
+      x = (x - mean) * rstd * read<float>(a.weight, a.param_dtype, c, 1.0f) +
+          read<float>(a.bias, a.param_dtype, c, 0.0f);
+    });
+    row.store(a.y, r * a.cols, a.cols);
+  });
+}
+
+template <class Launch>
+bool try_registers(DType dtype, int64_t rows, int64_t cols, std::initializer_list<const void*> pointers,
+                   const Launch& launch) {
+  const auto size = static_cast<int64_t>(size_of(dtype));
+  if (!rows::fits(cols, size) || !rows::aligned(pointers)) return false;
+  const rows::Grid grid = rows::grid_for_rows(rows, cols, size);
+  return dispatch(dtype, Types<float, BFloat16, Half>{}, [&](auto tag) { launch(tag, grid); });
+}
+
 void layer_norm(const LayerNormArgs& a) {
   if (a.rows * a.cols == 0) return;
+  if (try_registers(a.dtype, a.rows, a.cols, {a.x, a.y}, [&](auto tag, const rows::Grid& grid) {
+        layer_norm_registers<typename decltype(tag)::type><<<grid.blocks, grid.threads, 0, cuda::current_stream()>>>(a);
+      }))
+    return cuda::check_launch("launching a layer norm");
   by_compute("layer_norm", a.dtype, [&](auto tag) {
     layer_norm_rows<typename decltype(tag)::type>
         <<<blocks_for(a.rows), threads_for(a.cols), 0, cuda::current_stream()>>>(a);
@@ -102,6 +143,30 @@ __global__ void __launch_bounds__(512) layer_norm_dx(const __grid_constant__ Lay
     for (int64_t i = threadIdx.x; i < a.cols; i += blockDim.x)
       write<T>(a.dx, a.dtype, base + i, (g_at(i) - c0 - xhat_at(i) * c1) * rstd);
   }
+}
+
+template <class S>
+__global__ void __launch_bounds__(1024) layer_norm_dx_registers(const __grid_constant__ LayerNormBackwardArgs a) {
+  __shared__ float shared[2][32];
+  const float n = static_cast<float>(a.cols);
+  rows::for_each(a.rows, [&](int64_t r) {
+    const float mean = a.centered ? read<float>(a.mean, a.stat_dtype, r, 0.0f) : 0.0f;
+    const float rstd = read<float>(a.rstd, a.stat_dtype, r, 1.0f);
+    rows::Row<S> g, xhat;
+    g.load(a.dy, r * a.cols, a.cols);
+    xhat.load(a.x, r * a.cols, a.cols);
+    float sum = 0, product = 0;
+    g.each(a.cols, [&](float& dy, int u, int v, int c) {
+      dy *= read<float>(a.weight, a.param_dtype, c, 1.0f);
+      xhat.x[u][v] = (xhat.x[u][v] - mean) * rstd;
+      sum += dy;
+      product += dy * xhat.x[u][v];
+    });
+    const float c0 = a.centered ? rows::reduce(sum, shared[0], 0.0f, Sum()) / n : 0.0f;
+    const float c1 = rows::reduce(product, shared[1], 0.0f, Sum()) / n;
+    g.each(a.cols, [&](float& dy, int u, int v, int) { dy = (dy - c0 - xhat.x[u][v] * c1) * rstd; });
+    g.store(a.dx, r * a.cols, a.cols);
+  });
 }
 
 constexpr int kLines = 8;
@@ -147,7 +212,11 @@ void layer_norm_backward(const LayerNormBackwardArgs& a) {
   const cudaStream_t stream = cuda::current_stream();
   by_compute("layer_norm_backward", a.dtype, [&](auto tag) {
     using T = typename decltype(tag)::type;
-    if (a.dx != nullptr && a.rows * a.cols > 0)
+    const auto in_registers = [&](auto storage, const rows::Grid& grid) {
+      layer_norm_dx_registers<typename decltype(storage)::type><<<grid.blocks, grid.threads, 0, stream>>>(a);
+    };
+    if (a.dx != nullptr && a.rows * a.cols > 0 &&
+        !try_registers(a.dtype, a.rows, a.cols, {a.dy, a.x, a.dx}, in_registers))
       layer_norm_dx<T><<<blocks_for(a.rows), threads_for(a.cols), 0, stream>>>(a);
     if ((a.dweight == nullptr && a.dbias == nullptr) || a.cols == 0) return;
     const int64_t tiles = ceil_div(a.cols, 32);

@@ -19,6 +19,9 @@ const char* op_name(PointwiseOp op) {
     MT_INTEGER_OPS(MT_NAME)
     MT_MATH_OPS(MT_NAME)
     MT_SPECIAL_OPS(MT_NAME)
+    MT_BESSEL_OPS(MT_NAME)
+    MT_ORTHOGONAL_OPS(MT_NAME)
+    MT_PATHWISE_OPS(MT_NAME)
     MT_ACTIVATION_OPS(MT_NAME)
 #undef MT_NAME
   }
@@ -33,33 +36,85 @@ bool is_single(const PointwiseView& v, int k) {
 
 bool is_host(const PointwiseView& v, int k) { return v.host_operands >> k & 1; }
 
-// Operand k lies dense and 16-byte aligned in dtype d, or is a single value of it.
-bool dense_as(const PointwiseView& v, int k, DType d) {
-  if (v.dtype[k] != d) return false;
-  if (k >= v.num_outputs && is_single(v, k)) return true;
-  return v.ndim == 1 && v.strides[k][0] == static_cast<int64_t>(size_of(d)) &&
-         reinterpret_cast<uintptr_t>(v.data[k]) % 16 == 0;
+// The value of a host operand, converted to the functor's type; 16-bit computation rounds it first, as native does.
+void convert_host_value(const PointwiseView& v, int k, DType to, bool rounds, char* value) {
+  const auto store = [&](auto x) {
+    dispatch(to, AllUnsignedTypes{}, [&](auto tag) {
+      using T = typename decltype(tag)::type;
+      T result = convert<T>(x);
+      if constexpr (std::is_same_v<T, float>) {
+        if (rounds) result = v.compute == DType::BF16 ? float(BFloat16(result)) : float(Half(result));
+      }
+      memcpy(value, &result, sizeof(result));
+    });
+  };
+  switch (v.dtype[k]) {
+#define MT_CASE(D, T) \
+  case DType::D: return store(*reinterpret_cast<const T*>(v.data[k]));
+    MT_FOR_ALL_DTYPES(MT_CASE)
+#undef MT_CASE
+  }
+}
+
+// Native casts operands to the common dtype first, which for 16-bit floats rounds.
+bool rounds_through(const PointwiseView& v, const PointwiseEntry& entry, int k) {
+  return is_half(v.compute) && entry.types[k] == DType::F32 && v.dtype[k] != v.compute &&
+         !(entry.wide_scalar && k == 2 && is_single(v, k));
+}
+
+bool is_dense(const PointwiseView& v, int k) {
+  int64_t expected = static_cast<int64_t>(size_of(v.dtype[k]));
+  for (int d = 0; d < v.ndim; d++) {
+    if (v.sizes[d] != 1 && v.strides[k][d] != expected) return false;
+    expected *= v.sizes[d];
+  }
+  return true;
+}
+
+// How operand k meets the elements of a dense output in packs of `width`; false if in no way that the dense form knows.
+bool meet(const PointwiseView& v, int k, int64_t width, DenseArgs& a) {
+  const bool aligned = reinterpret_cast<uintptr_t>(v.data[k]) % 16 == 0;
+  if (is_dense(v, k)) {
+    a.meets[k] = Meets::each;
+    return aligned;
+  }
+  if (v.numel >= int64_t{1} << 31) return false;
+  const auto size = static_cast<int64_t>(size_of(v.dtype[k]));
+  int64_t inner = 1, extent = 1;
+  int d = 0;
+  for (; d < v.ndim && (v.strides[k][d] == 0 || v.sizes[d] == 1); d++) inner *= v.sizes[d];
+  for (; d < v.ndim && (v.strides[k][d] == size * extent || v.sizes[d] == 1); d++) extent *= v.sizes[d];
+  for (; d < v.ndim; d++)
+    if (v.strides[k][d] != 0 && v.sizes[d] != 1) return false;
+  a.meets[k] = inner == 1 ? Meets::cycle : Meets::held;
+  a.inner[k] = Divider(static_cast<uint32_t>(inner));
+  a.extent[k] = Divider(static_cast<uint32_t>(extent));
+  return inner == 1 ? aligned && extent % width == 0 : inner % width == 0;
 }
 
 bool try_dense(const PointwiseView& v, const PointwiseEntry& entry, const PointwiseParams& params) {
-  if (v.ndim > 1) return false;
   static constexpr DType kStorage[] = {DType::F32, DType::BF16, DType::F16};
   for (int s = 0; s < 3; s++) {
     if (entry.dense[s] == nullptr) continue;
-    bool fits = true;
-    for (int k = 0; fits && k < entry.num_operands; k++)
-      fits = dense_as(v, k, entry.types[k] == DType::F32 ? kStorage[s] : entry.types[k]);
-    if (!fits) continue;
     DenseArgs a;
-    a.numel = v.numel;
-    for (int k = 0; k < entry.num_operands; k++) {
-      a.single[k] = k >= v.num_outputs && is_single(v, k);
+    bool fits = is_dense(v, 0);
+    for (int k = 0; fits && k < entry.num_operands; k++) {
       a.data[k] = v.data[k];
       if (is_host(v, k)) {
-        memcpy(a.host_value[k], v.data[k], size_of(v.dtype[k]));
+        convert_host_value(v, k, entry.types[k], rounds_through(v, entry, k), a.host_value[k]);
         a.data[k] = nullptr;
+        a.meets[k] = Meets::single;
+        continue;
+      }
+      fits = v.dtype[k] == (entry.types[k] == DType::F32 ? kStorage[s] : entry.types[k]);
+      if (k >= v.num_outputs && is_single(v, k)) {
+        a.meets[k] = Meets::single;
+      } else {
+        fits = fits && meet(v, k, entry.width[s], a);
       }
     }
+    if (!fits) continue;
+    a.numel = v.numel;
     const auto blocks = static_cast<unsigned>(ceil_div(v.numel, entry.elements[s]));
     entry.dense[s]<<<blocks, kThreads, 0, cuda::current_stream()>>>(a, params);
     return true;
@@ -75,10 +130,7 @@ void run_general(const PointwiseView& v, const PointwiseEntry& entry, const Poin
     a.data[k] = v.data[k];
     a.dtype[k] = a.through[k] = v.dtype[k];
     for (int d = 0; d < v.ndim; d++) a.strides[k][d] = v.strides[k][d];
-    // Native casts operands to the common dtype first, which for 16-bit floats rounds.
-    if (is_half(v.compute) && entry.types[k] == DType::F32 && v.dtype[k] != v.compute &&
-        !(entry.wide_scalar && k == 2 && is_single(v, k)))
-      a.through[k] = v.compute;
+    if (rounds_through(v, entry, k)) a.through[k] = v.compute;
     if (is_host(v, k)) {
       memcpy(a.host_value[k], v.data[k], size_of(v.dtype[k]));
       a.data[k] = nullptr;

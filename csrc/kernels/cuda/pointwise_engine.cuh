@@ -1,7 +1,8 @@
 // The CUDA kernels under every pointwise operator. A functor is compiled in two forms:
 //
-//  dense    every operand lies dense in the functor's own types, or is one value for all elements: 16-byte accesses,
-//           four in flight a thread. Functors on float have it for the 16-bit floats as well, which compute in float;
+//  dense    the output lies dense, and every input too in the functor's own types, or is one value for all elements, or
+//           repeats in a regular way (a bias along any dimension): 16-byte accesses, four in flight a thread. Functors
+//           on float have it for the 16-bit floats as well, which compute in float;
 //  general  any strides and any mix of dtypes: the index of each element is computed with precomputed reciprocals, and
 //           operands stored in another dtype than the functor's are converted.
 //
@@ -30,10 +31,15 @@ struct GeneralArgs {
   alignas(16) char host_value[kPointwiseOperands][16];
 };
 
+// How an input of the dense form meets element i of the output: as element i, as its only element, or as element
+// (i / inner) % extent, where either the elements of a pack are neighbours (inner is 1) or they are one (held).
+enum class Meets : uint8_t { each, single, cycle, held };
+
 struct DenseArgs {
   int64_t numel;
-  char* data[kPointwiseOperands];
-  bool single[kPointwiseOperands];  // one value for all elements; data is null if it is in host_value
+  char* data[kPointwiseOperands];  // null: the single value is in host_value, in the functor's type
+  Meets meets[kPointwiseOperands];
+  Divider inner[kPointwiseOperands], extent[kPointwiseOperands];
   alignas(16) char host_value[kPointwiseOperands][16];
 };
 
@@ -44,6 +50,7 @@ struct PointwiseEntry {
   GeneralKernel general;
   DenseKernel dense[3];  // operands of float stored as float, bfloat16, half; null where there is none
   int elements[3];       // that a block of the dense kernel works on
+  int width[3];          // of them, that a thread takes at once
   int num_operands;
   DType types[kPointwiseOperands];
   bool wide_scalar;
@@ -121,8 +128,26 @@ constexpr int dense_unroll(int width) { return width >= 16 ? 1 : width >= 8 ? 2 
 
 template <class T, class S>
 __device__ __forceinline__ T single_value(const DenseArgs& a, int k) {
-  const char* p = a.data[k] == nullptr ? a.host_value[k] : a.data[k];
-  return convert<T>(*reinterpret_cast<const storage_t<S, T>*>(p));
+  if (a.data[k] == nullptr) return *reinterpret_cast<const T*>(a.host_value[k]);
+  return convert<T>(*reinterpret_cast<const storage_t<S, T>*>(a.data[k]));
+}
+
+// The pack of operand k, storage type E, that meets elements i .. i + V - 1.
+template <class E, int V>
+__device__ __forceinline__ void load_pack(Pack<E, V>& pack, const DenseArgs& a, int k, int64_t i) {
+  if (a.meets[k] == Meets::single) return;
+  const E* data = reinterpret_cast<const E*>(a.data[k]);
+  if (a.meets[k] != Meets::each) {
+    const uint32_t turn = a.inner[k].quotient(static_cast<uint32_t>(i));
+    const uint32_t at = turn - a.extent[k].quotient(turn) * a.extent[k].divisor;
+    if (a.meets[k] == Meets::held) {
+#pragma unroll
+      for (int v = 0; v < V; v++) pack.value[v] = data[at];
+      return;
+    }
+    i = at;
+  }
+  pack = *reinterpret_cast<const Pack<E, V>*>(data + i);
 }
 
 template <class F, class S, class R, class... In>
@@ -133,16 +158,11 @@ __global__ void __launch_bounds__(kThreads)
   const int64_t base = (blockIdx.x * int64_t{kThreads} * kUnroll + threadIdx.x) * V;
   [&]<size_t... I>(std::index_sequence<I...>) {
     std::tuple<Pack<storage_t<S, In>, V>...> packs[kUnroll];
-    const std::tuple<In...> singles{(a.single[1 + I] ? single_value<In, S>(a, 1 + I) : In())...};
+    const std::tuple<In...> singles{(a.meets[1 + I] == Meets::single ? single_value<In, S>(a, 1 + I) : In())...};
 #pragma unroll
     for (int u = 0; u < kUnroll; u++) {
       const int64_t i = base + u * int64_t{kThreads} * V;
-      if (i + V <= a.numel) {
-        ((a.single[1 + I] ? void()
-                          : void(std::get<I>(packs[u]) = *reinterpret_cast<const Pack<storage_t<S, In>, V>*>(
-                                     a.data[1 + I] + i * sizeof(storage_t<S, In>)))),
-         ...);
-      }
+      if (i + V <= a.numel) (load_pack(std::get<I>(packs[u]), a, 1 + I, i), ...);
     }
 #pragma unroll
     for (int u = 0; u < kUnroll; u++) {
@@ -152,14 +172,16 @@ __global__ void __launch_bounds__(kThreads)
 #pragma unroll
         for (int v = 0; v < V; v++)
           out.value[v] = convert<storage_t<S, R>>(
-              f((a.single[1 + I] ? std::get<I>(singles) : convert<In>(std::get<I>(packs[u]).value[v]))...));
+              f((a.meets[1 + I] == Meets::single ? std::get<I>(singles)
+                                                 : convert<In>(std::get<I>(packs[u]).value[v]))...));
         *reinterpret_cast<Pack<storage_t<S, R>, V>*>(a.data[0] + i * sizeof(storage_t<S, R>)) = out;
       } else {
 #pragma unroll 1
         for (int64_t j = i; j < a.numel; j++) {
           reinterpret_cast<storage_t<S, R>*>(a.data[0])[j] = convert<storage_t<S, R>>(
-              f((a.single[1 + I] ? std::get<I>(singles)
-                                 : convert<In>(reinterpret_cast<const storage_t<S, In>*>(a.data[1 + I])[j]))...));
+              f((a.meets[1 + I] == Meets::single
+                     ? std::get<I>(singles)
+                     : convert<In>(reinterpret_cast<const storage_t<S, In>*>(a.data[1 + I])[j]))...));
         }
       }
     }
@@ -183,7 +205,7 @@ template <class F, bool HasDense, class R, class... In>
 struct EntryOf<F, HasDense, R (F::*)(In...) const> {
   static PointwiseEntry make() {
     PointwiseEntry e{
-        &general_kernel<F, R, In...>, {}, {}, Outputs<R>::count + static_cast<int>(sizeof...(In)), {}, false};
+        &general_kernel<F, R, In...>, {}, {}, {}, Outputs<R>::count + static_cast<int>(sizeof...(In)), {}, false};
     int k = 0;
     for (const DType t : Outputs<R>::types) e.types[k++] = t;
     for (const DType t : {dtype_of<In>...}) e.types[k++] = t;
@@ -203,6 +225,7 @@ struct EntryOf<F, HasDense, R (F::*)(In...) const> {
     e.dense[slot] = &dense_kernel<F, S, R, In...>;
     constexpr int width = dense_width<S, R, In...>();
     e.elements[slot] = kThreads * dense_unroll(width) * width;
+    e.width[slot] = width;
   }
   static const PointwiseEntry& entry() {
     static const PointwiseEntry made = make();

@@ -258,7 +258,8 @@ __device__ void finish_output(const Args& a, int64_t output, typename R::Acc acc
     out[0] += index * a.kept_out[0][d];
     if (out[1] != nullptr) out[1] += index * a.kept_out[1][d];
   });
-  R::finish(acc, load_as<typename R::Element>(a.in + kept_offset(a, output), a.in_dtype), a, out, p);
+  using T = typename R::Element;
+  R::finish(acc, a.extent > 0 ? load_as<T>(a.in + kept_offset(a, output), a.in_dtype) : T(), a, out, p);
 }
 
 template <class R>
@@ -310,7 +311,7 @@ __device__ typename R::Acc fold_slice(const Args& a, int64_t output, int64_t seg
                                       const Params& p) {
   using T = typename R::Element;
   const char* slice = a.in + kept_offset(a, output);
-  const T first = load_as<T>(slice, a.in_dtype);
+  const T first = a.extent > 0 ? load_as<T>(slice, a.in_dtype) : T();
   const int64_t begin = segment_begin(a, segment), end = segment_begin(a, segment + 1);
   typename R::Acc acc = R::init(p);
   if constexpr (kPacks<T>)
@@ -361,7 +362,7 @@ __global__ void __launch_bounds__(32 * kColumnLines)
     Acc acc = R::init(p);
     if (output < a.outputs) {
       const char* slice = a.in + kept_offset(a, output);
-      const T first = load_as<T>(slice, a.in_dtype);
+      const T first = a.extent > 0 ? load_as<T>(slice, a.in_dtype) : T();
       const int64_t end = segment_begin(a, segment + 1);
 #pragma unroll 2
       for (int64_t i = segment_begin(a, segment) + threadIdx.y; i < end; i += kColumnLines)
@@ -373,6 +374,73 @@ __global__ void __launch_bounds__(32 * kColumnLines)
     if (threadIdx.y == 0 && output < a.outputs) {
       for (int line = 1; line < kColumnLines; line++) acc = R::merge(acc, shared[line][threadIdx.x], p);
       put<R>(a, output, segment, acc, p);
+    }
+  }
+}
+
+// The same where both the kept and the reduced elements follow each other with one stride: a thread takes kAcross
+// neighbouring slices, and four of their elements at a time.
+constexpr int kAcross = 4;
+
+template <class R, class S>
+__device__ __forceinline__ void fold_lines(typename R::Acc (&acc)[kAcross], const Args& a, int64_t output,
+                                           int64_t begin, int64_t end, const Params& p) {
+  using T = typename R::Element;
+  using Line = Pack<S, kAcross>;
+  constexpr int kLoads = 4;
+  const char* slice = a.in + output * static_cast<int64_t>(sizeof(S));
+  const int64_t pitch = a.reduced_in[0];
+  const Line first = *reinterpret_cast<const Line*>(slice);
+  for (int64_t i = begin + threadIdx.y; i < end; i += kColumnLines * kLoads) {
+    Line loaded[kLoads];
+#pragma unroll
+    for (int u = 0; u < kLoads; u++)
+      if (i + u * kColumnLines < end)
+        loaded[u] = *reinterpret_cast<const Line*>(slice + (i + u * kColumnLines) * pitch);
+#pragma unroll
+    for (int u = 0; u < kLoads; u++)
+      if (i + u * kColumnLines < end) {
+#pragma unroll
+        for (int v = 0; v < kAcross; v++)
+          R::fold(acc[v], convert<T>(loaded[u].value[v]), i + u * kColumnLines, convert<T>(first.value[v]), p);
+      }
+  }
+}
+
+template <class R>
+__global__ void __launch_bounds__(32 * kColumnLines)
+    lines_kernel(const __grid_constant__ Args a, const __grid_constant__ Params p) {
+  using T = typename R::Element;
+  using Acc = typename R::Acc;
+  __shared__ Acc shared[kColumnLines][32 * kAcross];
+  const int64_t tiles = (a.outputs + 32 * kAcross - 1) / (32 * kAcross);
+  for (int64_t unit = blockIdx.x; unit < tiles * a.segments; unit += gridDim.x) {
+    const int64_t segment = unit / tiles, tile = unit - segment * tiles;
+    const int64_t output = (tile * 32 + threadIdx.x) * kAcross;
+    Acc acc[kAcross];
+#pragma unroll
+    for (int v = 0; v < kAcross; v++) acc[v] = R::init(p);
+    if (output < a.outputs) {
+      const int64_t begin = segment_begin(a, segment), end = segment_begin(a, segment + 1);
+      if (a.in_dtype == dtype_of<T>) {
+        fold_lines<R, T>(acc, a, output, begin, end, p);
+      } else if constexpr (std::is_same_v<T, float>) {
+        if (a.in_dtype == DType::BF16) {
+          fold_lines<R, BFloat16>(acc, a, output, begin, end, p);
+        } else {
+          fold_lines<R, Half>(acc, a, output, begin, end, p);
+        }
+      }
+    }
+    __syncthreads();
+#pragma unroll
+    for (int v = 0; v < kAcross; v++) shared[threadIdx.y][threadIdx.x * kAcross + v] = acc[v];
+    __syncthreads();
+    const int column = static_cast<int>(threadIdx.y * 32 + threadIdx.x);
+    if (column < 32 * kAcross && tile * 32 * kAcross + column < a.outputs) {
+      Acc sum = shared[0][column];
+      for (int line = 1; line < kColumnLines; line++) sum = R::merge(sum, shared[line][column], p);
+      put<R>(a, tile * 32 * kAcross + column, segment, sum, p);
     }
   }
 }
@@ -454,8 +522,16 @@ void run(const PointwiseView& v, const Params& p) {
   const bool columns =
       kept.ndim > 0 && a.outputs >= 32 && (reduced.ndim == 0 || Dims::key(kept.in[0]) < Dims::key(reduced.in[0]));
   const int64_t sm = cuda::multiprocessors();
-  const bool by_warp = !columns && (a.extent <= 1024 && a.outputs >= 32);
-  const int64_t units = columns ? ceil_div(a.outputs, 32) : by_warp ? ceil_div(a.outputs, kWarpRows) : a.outputs;
+  // Warps need no barrier: they take the rows that are short, and rows so many that they fill the device.
+  const bool by_warp =
+      !columns && ((a.extent <= 1024 && a.outputs >= 32) || (a.extent <= 16384 && a.outputs >= sm * 32));
+  const bool lines = columns && kPacks<T> && known && a.extent > 0 && kept.ndim == 1 && reduced.ndim == 1 &&
+                     kept.in[0] == size && a.outputs % kAcross == 0 && reduced.in[0] % (size * kAcross) == 0 &&
+                     reinterpret_cast<uintptr_t>(a.in) % (static_cast<uintptr_t>(size) * kAcross) == 0;
+  const int64_t units = lines     ? ceil_div(a.outputs, 32 * kAcross)
+                        : columns ? ceil_div(a.outputs, 32)
+                        : by_warp ? ceil_div(a.outputs, kWarpRows)
+                                  : a.outputs;
   const int64_t least = columns ? 256 : 4 * kRowThreads * 4;  // elements that make a segment worth its merge
   a.segments = 1;
   if (!by_warp && units < sm * 4)
@@ -464,7 +540,9 @@ void run(const PointwiseView& v, const Params& p) {
   a.partial = partial.get();
   const auto blocks = static_cast<unsigned>(std::min<int64_t>(units * a.segments, int64_t{1} << 20));
   const cudaStream_t stream = cuda::current_stream();
-  if (columns) {
+  if (lines) {
+    if constexpr (kPacks<T>) lines_kernel<R><<<blocks, dim3(32, kColumnLines), 0, stream>>>(a, p);
+  } else if (columns) {
     columns_kernel<R><<<blocks, dim3(32, kColumnLines), 0, stream>>>(a, p);
   } else if (by_warp) {
     rows_kernel<R><<<blocks, dim3(32, kWarpRows), 0, stream>>>(a, p);

@@ -1,11 +1,11 @@
 // softmax and log_softmax on CUDA. A block holds a slice: one pass for its maximum and sum of exponentials together
 // (M. Milakov, N. Gimelshein, "Online normalizer calculation for softmax", 2018), one to write. Short slices, and those
-// with a stride, are given to a warp and to a thread.
+// with a stride, are given to a warp and to a thread. Rows of floats that fit in registers are read only once.
 #include "kernels/softmax.h"
 
 #include <limits>
 
-#include "kernels/cuda/launch.cuh"
+#include "kernels/cuda/rows.cuh"
 
 namespace minitorch {
 inline namespace MINITORCH_ARCH {
@@ -126,6 +126,60 @@ __global__ void __launch_bounds__(1024) backward_kernel(const __grid_constant__ 
   });
 }
 
+template <class S, bool Log>
+__global__ void __launch_bounds__(1024) forward_rows(const __grid_constant__ Args a) {
+  __shared__ float shared[2][32];
+  const int64_t n = a.shape.dim;
+  rows::for_each(a.shape.outer, [&](int64_t r) {
+    rows::Row<S> row;
+    row.load(a.from.data, r * n, n);
+    float high = -INFINITY, sum = 0;
+    row.each(n, [&](float x, int, int, int) { high = fmaxf(high, x); });
+    high = rows::reduce(high, shared[0], -INFINITY, [](float x, float y) { return fmaxf(x, y); });
+    row.each(n, [&](float& x, int, int, int) {
+      const float e = ::expf(x - high);
+      sum += e;
+      x = Log ? x - high : e;
+    });
+    sum = rows::reduce(sum, shared[1], 0.0f, Sum());
+    const float last = Log ? ::logf(sum) : 1.0f / sum;
+    row.each(n, [&](float& x, int, int, int) { x = Log ? x - last : x * last; });
+    row.store(a.to.data, r * n, n);
+  });
+}
+
+template <class S, bool Log>
+__global__ void __launch_bounds__(1024) backward_rows(const __grid_constant__ Args a) {
+  __shared__ float shared[32];
+  const int64_t n = a.shape.dim;
+  rows::for_each(a.shape.outer, [&](int64_t r) {
+    rows::Row<S> grad, y;
+    grad.load(a.from.data, r * n, n);
+    y.load(a.third.data, r * n, n);
+    float sum = 0;
+    grad.each(n, [&](float g, int u, int v, int) { sum += Log ? g : g * y.x[u][v]; });
+    sum = rows::reduce(sum, shared, 0.0f, Sum());
+    grad.each(n, [&](float& g, int u, int v, int) { g = Log ? g - ::expf(y.x[u][v]) * sum : (g - sum) * y.x[u][v]; });
+    grad.store(a.to.data, r * n, n);
+  });
+}
+
+template <bool Forward>
+bool try_rows(const Args& a) {
+  const DType d = a.from.dtype;
+  const bool same = a.to.dtype == d && (Forward || a.third.dtype == d);
+  if (a.shape.inner != 1 || a.mask.data != nullptr || !same || !rows::fits(a.shape.dim, a.sizes[1]) ||
+      !rows::aligned({a.to.data, a.from.data, a.third.data}))
+    return false;
+  const rows::Grid grid = rows::grid_for_rows(a.shape.outer, a.shape.dim, a.sizes[1]);
+  return dispatch(d, Types<float, BFloat16, Half>{}, [&](auto tag) {
+    using S = typename decltype(tag)::type;
+    const auto kernel = Forward ? (a.log ? &forward_rows<S, true> : &forward_rows<S, false>)
+                                : (a.log ? &backward_rows<S, true> : &backward_rows<S, false>);
+    kernel<<<grid.blocks, grid.threads, 0, cuda::current_stream()>>>(a);
+  });
+}
+
 template <class T, bool Forward>
 void launch(const Args& a) {
   const int64_t slices = a.shape.outer * a.shape.inner;
@@ -148,6 +202,7 @@ void launch(const Args& a) {
 template <bool Forward>
 void run(const char* name, const Args& a) {
   if (a.shape.outer * a.shape.inner * a.shape.dim == 0) return;
+  if (try_rows<Forward>(a)) return cuda::check_launch("launching a softmax");
   if (!dispatch(compute_dtype(a.from.dtype), FloatTypes{},
                 [&](auto tag) { launch<typename decltype(tag)::type, Forward>(a); }))
     missing_kernel(name, name_of(a.from.dtype));

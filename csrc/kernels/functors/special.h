@@ -259,7 +259,15 @@ inline namespace MINITORCH_ARCH {
 #endif
 MT_SPECIAL_FUNCTOR(Lgamma, lgamma)
 MT_SPECIAL_FUNCTOR(Digamma, digamma)
-MT_UNARY_FUNCTOR(Trigamma, static_cast<T>(special::trigamma(x)))
+// At its poles native gives what the sine of a rounded multiple of pi leaves of infinity; so do we.
+template <class T>
+struct Trigamma {
+  MT_HD T operator()(T x) const {
+    if (!(x <= T(0) && x == ::floor(x))) return static_cast<T>(special::trigamma(x));
+    const T pi = static_cast<T>(math::kPi), s = ::sin(pi * x);
+    return (pi * pi) / (s * s) - static_cast<T>(special::trigamma(T(1) - x));
+  }
+};
 MT_SPECIAL_FUNCTOR(Erfinv, erfinv)
 MT_SPECIAL_FUNCTOR(Erfcx, erfcx)
 MT_SPECIAL_FUNCTOR(Ndtri, ndtri)

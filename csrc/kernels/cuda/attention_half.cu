@@ -1,0 +1,63 @@
+// Launches of the tensor-core kernels of attention_half.cuh.
+#include "kernels/cuda/attention_half.h"
+
+#include "kernels/cuda/attention_half.cuh"
+
+namespace minitorch {
+inline namespace MINITORCH_ARCH {
+namespace {
+
+bool fits(const AttentionArgs& a) {
+  return is_half(a.dtype) && std::max(a.head_dim, a.value_dim) <= 128 && a.q.column == 1 && a.k.column == 1 &&
+         a.v.column == 1 && a.batch * a.heads <= 65535;
+}
+
+// Calls f(Tag<storage type>, columns of a head rounded up).
+template <class F>
+void by_shape(const AttentionArgs& a, const F& f) {
+  dispatch(a.dtype, Types<BFloat16, Half>{}, [&](auto tag) {
+    std::max(a.head_dim, a.value_dim) <= 64 ? f(tag, std::integral_constant<int, 64>{})
+                                            : f(tag, std::integral_constant<int, 128>{});
+  });
+}
+
+template <class Kernel, class... Rest>
+void start(Kernel kernel, int64_t blocks, int64_t heads, int threads, int bytes, const Rest&... rest) {
+  cuda::check(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, bytes),
+              "asking for shared memory");
+  const dim3 grid(static_cast<unsigned>(blocks), static_cast<unsigned>(heads));
+  kernel<<<grid, static_cast<unsigned>(threads), static_cast<size_t>(bytes), cuda::current_stream()>>>(rest...);
+}
+
+}  // namespace
+
+bool attention_half_forward(const AttentionArgs& a, const AttentionOperand& out, float* lse) {
+  if (!fits(a)) return false;
+  by_shape(a, [&](auto tag, auto columns) {
+    using S = typename decltype(tag)::type;
+    constexpr int D = decltype(columns)::value, kWarps = 4, kTiles = 2;
+    using Shape = attention::ForwardShape<D, kWarps, kTiles>;
+    start(&attention::forward_kernel<S, D, kWarps, kTiles>, ceil_div(a.queries, Shape::kQueries), a.batch * a.heads,
+          kWarps * 32, Shape::kBytes, a, out, lse);
+  });
+  return true;
+}
+
+bool attention_half_backward(const AttentionArgs& a, const AttentionGradients& g, const float* delta) {
+  if (!fits(a) || g.grad_out.column != 1) return false;
+  by_shape(a, [&](auto tag, auto columns) {
+    using S = typename decltype(tag)::type;
+    constexpr int D = decltype(columns)::value, kThreadCount = attention::kBackwardWarps * 32;
+    constexpr int bytes = attention::BackwardShape<D>::kBytes;
+    if (a.queries > 0)
+      start(&attention::query_gradient<S, D>, ceil_div(a.queries, attention::kBackwardRows), a.batch * a.heads,
+            kThreadCount, bytes, a, g, delta);
+    if (a.keys > 0)
+      start(&attention::key_gradient<S, D>, ceil_div(a.keys, attention::kBackwardRows), a.batch * a.kv_heads,
+            kThreadCount, bytes, a, g, delta);
+  });
+  return true;
+}
+
+}  // namespace MINITORCH_ARCH
+}  // namespace minitorch

@@ -1,0 +1,447 @@
+// Attention of 16-bit floats on tensor cores, after T. Dao, "FlashAttention-2", ICLR 2024: a warp keeps its rows of
+// queries (for the gradients of K and V, of keys) and the result in registers, and a block's warps share panels of the
+// other side that asynchronous copies bring in one ahead. Scores never leave the registers: the accumulator of one
+// product is, rounded, the left operand of the next.
+#pragma once
+#include "kernels/attention.h"
+#include "kernels/cuda/mma.cuh"
+
+namespace minitorch {
+inline namespace MINITORCH_ARCH {
+namespace attention {
+
+constexpr float kLog2E = 1.4426950408889634f, kLn2 = 0.6931471805599453f;
+constexpr int kStep = 64;  // keys (or queries) that a block meets at a time
+
+// 2^x by the instruction: within 2 ulp, and 0 where the result would be denormal.
+__device__ __forceinline__ float power_of_two(float x) {
+  float y;
+  asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+  return y;
+}
+
+__device__ __forceinline__ bool vectors(const AttentionOperand& o) {
+  return (reinterpret_cast<uintptr_t>(o.data) | static_cast<uintptr_t>((o.row | o.head | o.batch) * 2)) % 16 == 0;
+}
+__device__ __forceinline__ const uint16_t* slice(const AttentionOperand& o, int64_t batch, int64_t head) {
+  return reinterpret_cast<const uint16_t*>(o.data) + batch * o.batch + head * o.head;
+}
+
+// Accumulators of tiles 2 k and 2 k + 1 as the left operand of a product over those 16 columns.
+template <class S>
+__device__ __forceinline__ void as_left(uint32_t (&to)[4], const float (&low)[4], const float (&high)[4]) {
+  to[0] = mma::pack_pair<S>(low[0], low[1]);
+  to[1] = mma::pack_pair<S>(low[2], low[3]);
+  to[2] = mma::pack_pair<S>(high[0], high[1]);
+  to[3] = mma::pack_pair<S>(high[2], high[3]);
+}
+
+// sum (16 rows x 8 N) += the rows of panel A from `row` on, times all lines of panel B transposed, over D columns.
+template <class S, class A, class B, int D, int N>
+__device__ __forceinline__ void multiply_panels(float (&sum)[N][4], uint32_t a, int row, uint32_t b) {
+#pragma unroll
+  for (int k = 0; k < D; k += 16) {
+    uint32_t fa[4];
+    mma::load_a<A, true>(fa, a, row, k);
+#pragma unroll
+    for (int y = 0; y < N; y += 2) {
+      uint32_t fb[4];
+      mma::load_b<B, true>(fb, b, y * 8, k);
+      mma::multiply<S>(sum[y], fa, fb[0], fb[1]);
+      mma::multiply<S>(sum[y + 1], fa, fb[2], fb[3]);
+    }
+  }
+}
+
+// sum (16 x 8 N) += left (16 x 8 K, accumulators) times the lines of panel B.
+template <class S, class B, int K, int N>
+__device__ __forceinline__ void multiply_left(float (&sum)[N][4], const float (&left)[K][4], uint32_t b) {
+#pragma unroll
+  for (int k = 0; k < K; k += 2) {
+    uint32_t fa[4];
+    as_left<S>(fa, left[k], left[k + 1]);
+#pragma unroll
+    for (int y = 0; y < N; y += 2) {
+      uint32_t fb[4];
+      mma::load_b<B, false>(fb, b, y * 8, k * 8);
+      mma::multiply<S>(sum[y], fa, fb[0], fb[1]);
+      mma::multiply<S>(sum[y + 1], fa, fb[2], fb[3]);
+    }
+  }
+}
+
+template <int N>
+__device__ __forceinline__ void clear(float (&sum)[N][4]) {
+#pragma unroll
+  for (int y = 0; y < N; y++)
+#pragma unroll
+    for (int e = 0; e < 4; e++) sum[y][e] = 0;
+}
+
+// Rows first + 8 h of 16 accumulator rows to memory, times factor[h].
+template <class S, int N>
+__device__ __forceinline__ void put_rows(const AttentionOperand& o, int64_t batch, int64_t head, int64_t first,
+                                         int64_t rows, int64_t width, const float (&sum)[N][4],
+                                         const float (&factor)[2]) {
+  S* const data = reinterpret_cast<S*>(o.data) + batch * o.batch + head * o.head;
+  const bool pairs = o.column == 1 && (reinterpret_cast<uintptr_t>(data) | static_cast<uintptr_t>(o.row * 2)) % 4 == 0;
+  const int column = static_cast<int>(threadIdx.x) % 4 * 2;
+#pragma unroll
+  for (int h = 0; h < 2; h++) {
+    const int64_t row = first + h * 8;
+    if (row >= rows) continue;
+#pragma unroll
+    for (int y = 0; y < N; y++) {
+      const int64_t c = y * 8 + column;
+      const float x0 = sum[y][h * 2] * factor[h], x1 = sum[y][h * 2 + 1] * factor[h];
+      if (pairs && c + 1 < width) {
+        *reinterpret_cast<uint32_t*>(data + row * o.row + c) = mma::pack_pair<S>(x0, x1);
+      } else {
+        if (c < width) data[row * o.row + c * o.column] = convert<S>(x0);
+        if (c + 1 < width) data[row * o.row + (c + 1) * o.column] = convert<S>(x1);
+      }
+    }
+  }
+}
+
+// ---- Forward -------------------------------------------------------------------------------------------------------
+
+// Tiles: 16 rows of queries that a warp has, each. D: columns of a head, rounded up.
+template <int D, int Warps, int Tiles>
+struct ForwardShape {
+  static constexpr int kQueries = Warps * Tiles * 16;
+  using Queries = mma::Panel<kQueries, D>;
+  using Keys = mma::Panel<kStep, D>;
+  static constexpr int kBytes = Queries::kBytes + 4 * Keys::kBytes;
+};
+
+template <class S, int D, int Warps, int Tiles>
+__global__ void __launch_bounds__(Warps * 32)
+    forward_kernel(const __grid_constant__ AttentionArgs a, const __grid_constant__ AttentionOperand out, float* lse) {
+  using Shape = ForwardShape<D, Warps, Tiles>;
+  using Keys = typename Shape::Keys;
+  constexpr int kThreadCount = Warps * 32, kKeyTiles = kStep / 8, kColumns = D / 8;
+  extern __shared__ __align__(128) char memory[];
+  const uint32_t qs = mma::shared_address(memory), ks = qs + Shape::Queries::kBytes;
+  const int warp = static_cast<int>(threadIdx.x) / 32, lane = static_cast<int>(threadIdx.x) % 32;
+  const int64_t head = blockIdx.y % a.heads, batch = blockIdx.y / a.heads, kv_head = head / (a.heads / a.kv_heads);
+  // Under a causal mask the last queries have the most work: they start first.
+  const int64_t q0 = int64_t{gridDim.x - 1 - blockIdx.x} * Shape::kQueries;
+  const uint16_t *const q = slice(a.q, batch, head), *const k = slice(a.k, batch, kv_head),
+                        *const v = slice(a.v, batch, kv_head);
+  const bool k_vectors = vectors(a.k), v_vectors = vectors(a.v);
+  const int64_t keys = a.causal ? min(a.keys, q0 + Shape::kQueries) : a.keys;
+  const int steps = static_cast<int>((keys + kStep - 1) / kStep);
+  const auto fill = [&](int step) {
+    if (step < steps) {
+      const int64_t first = int64_t{step} * kStep;
+      const uint32_t to = ks + step % 2 * 2 * Keys::kBytes;
+      Keys::template fill<kThreadCount>(to, k + first * a.k.row, a.k.row, a.keys - first, a.head_dim, k_vectors);
+      Keys::template fill<kThreadCount>(to + Keys::kBytes, v + first * a.v.row, a.v.row, a.keys - first, a.value_dim,
+                                        v_vectors);
+    }
+    mma::commit_copies();
+  };
+  Shape::Queries::template fill<kThreadCount>(qs, q + q0 * a.q.row, a.q.row, a.queries - q0, a.head_dim, vectors(a.q));
+  fill(0);
+
+  float result[Tiles][kColumns][4], high[Tiles][2], sum[Tiles][2];
+#pragma unroll
+  for (int x = 0; x < Tiles; x++) {
+    clear(result[x]);
+    high[x][0] = high[x][1] = -INFINITY;
+    sum[x][0] = sum[x][1] = 0;
+  }
+  const float scale = a.scale * kLog2E;
+  const int row0 = warp * Tiles * 16;
+#pragma unroll 1
+  for (int step = 0; step < steps; step++) {
+    mma::wait_copies<0>();
+    __syncthreads();
+    fill(step + 1);
+    const uint32_t kp = ks + step % 2 * 2 * Keys::kBytes, vp = kp + Keys::kBytes;
+    float score[Tiles][kKeyTiles][4];
+#pragma unroll
+    for (int x = 0; x < Tiles; x++) clear(score[x]);
+#pragma unroll
+    for (int kk = 0; kk < D; kk += 16) {
+      uint32_t fa[Tiles][4];
+#pragma unroll
+      for (int x = 0; x < Tiles; x++) mma::load_a<typename Shape::Queries, true>(fa[x], qs, row0 + x * 16, kk);
+#pragma unroll
+      for (int y = 0; y < kKeyTiles; y += 2) {
+        uint32_t fb[4];
+        mma::load_b<Keys, true>(fb, kp, y * 8, kk);
+#pragma unroll
+        for (int x = 0; x < Tiles; x++) {
+          mma::multiply<S>(score[x][y], fa[x], fb[0], fb[1]);
+          mma::multiply<S>(score[x][y + 1], fa[x], fb[2], fb[3]);
+        }
+      }
+    }
+    const int64_t first = int64_t{step} * kStep;
+    const bool edge = first + kStep > a.keys || (a.causal && first + kStep > q0 + row0 + 1);
+#pragma unroll
+    for (int x = 0; x < Tiles; x++) {
+#pragma unroll
+      for (int h = 0; h < 2; h++) {
+        const int64_t query = q0 + row0 + x * 16 + h * 8 + lane / 4;
+        float highest = high[x][h];
+#pragma unroll
+        for (int y = 0; y < kKeyTiles; y++) {
+#pragma unroll
+          for (int e = 0; e < 2; e++) {
+            float& s = score[x][y][h * 2 + e];
+            s *= scale;
+            const int64_t key = first + y * 8 + lane % 4 * 2 + e;
+            if (a.mask.data != nullptr && query < a.queries && key < a.keys)
+              s += kLog2E *
+                   convert<float>(reinterpret_cast<const S*>(a.mask.data)[batch * a.mask.batch + head * a.mask.head +
+                                                                          query * a.mask.row + key * a.mask.column]);
+            if (edge && (key >= a.keys || (a.causal && key > query))) s = -INFINITY;
+            highest = fmaxf(highest, s);
+          }
+        }
+        highest = fmaxf(highest, __shfl_xor_sync(0xffffffffu, highest, 1));
+        highest = fmaxf(highest, __shfl_xor_sync(0xffffffffu, highest, 2));
+        // A row that has met nothing yet: its exponentials are zeros, not exp(-inf + inf).
+        const float reference = highest == -INFINITY ? 0.0f : highest;
+        const float shrink = power_of_two(high[x][h] - reference);
+        high[x][h] = highest;
+        float total = 0;
+#pragma unroll
+        for (int y = 0; y < kKeyTiles; y++) {
+#pragma unroll
+          for (int e = 0; e < 2; e++) {
+            float& s = score[x][y][h * 2 + e];
+            s = power_of_two(s - reference);
+            total += s;
+          }
+        }
+        sum[x][h] = sum[x][h] * shrink + total;  // of this lane's columns; the lanes are added at the end
+#pragma unroll
+        for (int y = 0; y < kColumns; y++) {
+          result[x][y][h * 2] *= shrink;
+          result[x][y][h * 2 + 1] *= shrink;
+        }
+      }
+    }
+#pragma unroll
+    for (int kk = 0; kk < kKeyTiles; kk += 2) {
+      uint32_t fa[Tiles][4];
+#pragma unroll
+      for (int x = 0; x < Tiles; x++) as_left<S>(fa[x], score[x][kk], score[x][kk + 1]);
+#pragma unroll
+      for (int y = 0; y < kColumns; y += 2) {
+        uint32_t fb[4];
+        mma::load_b<Keys, false>(fb, vp, y * 8, kk * 8);
+#pragma unroll
+        for (int x = 0; x < Tiles; x++) {
+          mma::multiply<S>(result[x][y], fa[x], fb[0], fb[1]);
+          mma::multiply<S>(result[x][y + 1], fa[x], fb[2], fb[3]);
+        }
+      }
+    }
+  }
+  mma::wait_copies<0>();
+#pragma unroll
+  for (int x = 0; x < Tiles; x++) {
+    const int64_t query = q0 + row0 + x * 16 + lane / 4;
+    float factor[2];
+#pragma unroll
+    for (int h = 0; h < 2; h++) {
+      float total = sum[x][h];
+      total += __shfl_xor_sync(0xffffffffu, total, 1);
+      total += __shfl_xor_sync(0xffffffffu, total, 2);
+      factor[h] = total == 0.0f ? 0.0f : 1.0f / total;
+      if (lane % 4 == 0 && query + h * 8 < a.queries)
+        lse[(batch * a.heads + head) * a.queries + query + h * 8] =
+            total == 0.0f ? -INFINITY : high[x][h] * kLn2 + ::logf(total);
+    }
+    put_rows<S>(out, batch, head, query, a.queries, a.value_dim, result[x], factor);
+  }
+}
+
+// ---- Backward ------------------------------------------------------------------------------------------------------
+
+constexpr int kBackwardWarps = 8, kBackwardRows = kBackwardWarps * 16;
+
+template <int D>
+struct BackwardShape {
+  using Mine = mma::Panel<kBackwardRows, D>;             // the block's own rows, of two operands
+  using Theirs = mma::Panel<kStep, D>;                   // what it meets: two operands, twice
+  static constexpr int kStatistics = 2 * 2 * kStep * 4;  // lse and delta of the queries met, twice
+  static constexpr int kBytes = 2 * Mine::kBytes + 4 * Theirs::kBytes + kStatistics;
+};
+
+__device__ __forceinline__ float mask_of(const AttentionArgs& a, int64_t batch, int64_t head, int64_t query,
+                                         int64_t key) {
+  const int64_t at = batch * a.mask.batch + head * a.mask.head + query * a.mask.row + key * a.mask.column;
+  return a.dtype == DType::BF16 ? float(reinterpret_cast<const BFloat16*>(a.mask.data)[at])
+                                : float(reinterpret_cast<const Half*>(a.mask.data)[at]);
+}
+
+// The softmax weight of a pair from its unscaled score; zero where they do not meet. `lse` in units of log2.
+__device__ __forceinline__ float pair_weight(const AttentionArgs& a, int64_t batch, int64_t head, int64_t query,
+                                             int64_t key, float score, float lse) {
+  if (query >= a.queries || key >= a.keys || (a.causal && key > query) || lse == -INFINITY) return 0.0f;
+  float s = score * (a.scale * kLog2E);
+  if (a.mask.data != nullptr) s += kLog2E * mask_of(a, batch, head, query, key);
+  return power_of_two(s - lse);
+}
+
+// grad_q = scale * sum over keys of grad_score * k.
+template <class S, int D>
+__global__ void __launch_bounds__(kBackwardWarps * 32)
+    query_gradient(const __grid_constant__ AttentionArgs a, const __grid_constant__ AttentionGradients g,
+                   const float* delta) {
+  using Shape = BackwardShape<D>;
+  using Mine = typename Shape::Mine;
+  using Theirs = typename Shape::Theirs;
+  constexpr int kThreadCount = kBackwardWarps * 32, kTiles = kStep / 8;
+  extern __shared__ __align__(128) char memory[];
+  const uint32_t qs = mma::shared_address(memory), dys = qs + Mine::kBytes, ks = dys + Mine::kBytes;
+  const int warp = static_cast<int>(threadIdx.x) / 32, lane = static_cast<int>(threadIdx.x) % 32;
+  const int64_t head = blockIdx.y % a.heads, batch = blockIdx.y / a.heads, kv_head = head / (a.heads / a.kv_heads);
+  const int64_t q0 = int64_t{gridDim.x - 1 - blockIdx.x} * kBackwardRows;
+  const uint16_t *const k = slice(a.k, batch, kv_head), *const v = slice(a.v, batch, kv_head);
+  const bool k_vectors = vectors(a.k), v_vectors = vectors(a.v);
+  const int64_t keys = a.causal ? min(a.keys, q0 + kBackwardRows) : a.keys;
+  const int steps = static_cast<int>((keys + kStep - 1) / kStep);
+  const auto fill = [&](int step) {
+    if (step < steps) {
+      const int64_t first = int64_t{step} * kStep;
+      const uint32_t to = ks + step % 2 * 2 * Theirs::kBytes;
+      Theirs::template fill<kThreadCount>(to, k + first * a.k.row, a.k.row, a.keys - first, a.head_dim, k_vectors);
+      Theirs::template fill<kThreadCount>(to + Theirs::kBytes, v + first * a.v.row, a.v.row, a.keys - first,
+                                          a.value_dim, v_vectors);
+    }
+    mma::commit_copies();
+  };
+  Mine::template fill<kThreadCount>(qs, slice(a.q, batch, head) + q0 * a.q.row, a.q.row, a.queries - q0, a.head_dim,
+                                    vectors(a.q));
+  Mine::template fill<kThreadCount>(dys, slice(g.grad_out, batch, head) + q0 * g.grad_out.row, g.grad_out.row,
+                                    a.queries - q0, a.value_dim, vectors(g.grad_out));
+  fill(0);
+  const int row0 = warp * 16;
+  const int64_t query = q0 + row0 + lane / 4, statistics = (batch * a.heads + head) * a.queries;
+  float lse[2], d[2];
+#pragma unroll
+  for (int h = 0; h < 2; h++) {
+    const bool live = query + h * 8 < a.queries;
+    lse[h] = live ? g.lse[statistics + query + h * 8] * kLog2E : -INFINITY;
+    d[h] = live ? delta[statistics + query + h * 8] : 0.0f;
+  }
+  float result[D / 8][4];
+  clear(result);
+#pragma unroll 1
+  for (int step = 0; step < steps; step++) {
+    mma::wait_copies<0>();
+    __syncthreads();
+    fill(step + 1);
+    const int64_t first = int64_t{step} * kStep;
+    if (a.causal && first > q0 + row0 + 15) continue;  // all of this warp's queries come before these keys
+    const uint32_t kp = ks + step % 2 * 2 * Theirs::kBytes, vp = kp + Theirs::kBytes;
+    float score[kTiles][4], grad[kTiles][4];
+    clear(score);
+    clear(grad);
+    multiply_panels<S, Mine, Theirs, D>(score, qs, row0, kp);
+    multiply_panels<S, Mine, Theirs, D>(grad, dys, row0, vp);
+#pragma unroll
+    for (int y = 0; y < kTiles; y++)
+#pragma unroll
+      for (int e = 0; e < 4; e++) {
+        const int64_t key = first + y * 8 + lane % 4 * 2 + e % 2;
+        const float w = pair_weight(a, batch, head, query + e / 2 * 8, key, score[y][e], lse[e / 2]);
+        grad[y][e] = w * (grad[y][e] - d[e / 2]);
+      }
+    multiply_left<S, Theirs>(result, grad, kp);
+  }
+  mma::wait_copies<0>();
+  put_rows<S>(g.grad_q, batch, head, query, a.queries, a.head_dim, result, {a.scale, a.scale});
+}
+
+// grad_v = sum over queries of weight * grad_out, grad_k = scale * sum of grad_score * q, over all the query heads that
+// share the key. Scores are computed with keys as rows.
+template <class S, int D>
+__global__ void __launch_bounds__(kBackwardWarps * 32)
+    key_gradient(const __grid_constant__ AttentionArgs a, const __grid_constant__ AttentionGradients g,
+                 const float* delta) {
+  using Shape = BackwardShape<D>;
+  using Mine = typename Shape::Mine;
+  using Theirs = typename Shape::Theirs;
+  constexpr int kThreadCount = kBackwardWarps * 32, kTiles = kStep / 8;
+  extern __shared__ __align__(128) char memory[];
+  const uint32_t ks = mma::shared_address(memory), vs = ks + Mine::kBytes, qs = vs + Mine::kBytes;
+  float* const numbers = reinterpret_cast<float*>(memory + 2 * Mine::kBytes + 4 * Theirs::kBytes);
+  const int warp = static_cast<int>(threadIdx.x) / 32, lane = static_cast<int>(threadIdx.x) % 32;
+  const int64_t kv_head = blockIdx.y % a.kv_heads, batch = blockIdx.y / a.kv_heads, group = a.heads / a.kv_heads;
+  const int64_t k0 = int64_t{blockIdx.x} * kBackwardRows;  // under a causal mask the first keys have the most work
+  const bool q_vectors = vectors(a.q), dy_vectors = vectors(g.grad_out);
+  const int64_t start = a.causal ? k0 / kStep : 0, per_head = max((a.queries + kStep - 1) / kStep - start, int64_t{0});
+  const int64_t steps = per_head * group;
+  const auto fill = [&](int64_t step) {
+    if (step < steps) {
+      const int64_t head = kv_head * group + step / per_head, first = (start + step % per_head) * kStep;
+      const uint32_t to = qs + static_cast<uint32_t>(step % 2) * 2 * Theirs::kBytes;
+      Theirs::template fill<kThreadCount>(to, slice(a.q, batch, head) + first * a.q.row, a.q.row, a.queries - first,
+                                          a.head_dim, q_vectors);
+      Theirs::template fill<kThreadCount>(to + Theirs::kBytes, slice(g.grad_out, batch, head) + first * g.grad_out.row,
+                                          g.grad_out.row, a.queries - first, a.value_dim, dy_vectors);
+      const int at = static_cast<int>(threadIdx.x);
+      if (at < kStep) {
+        const bool live = first + at < a.queries;
+        const int64_t row = (batch * a.heads + head) * a.queries + first + at;
+        float* const to_numbers = numbers + step % 2 * 2 * kStep;
+        to_numbers[at] = live ? g.lse[row] * kLog2E : -INFINITY;
+        to_numbers[kStep + at] = live ? delta[row] : 0.0f;
+      }
+    }
+    mma::commit_copies();
+  };
+  Mine::template fill<kThreadCount>(ks, slice(a.k, batch, kv_head) + k0 * a.k.row, a.k.row, a.keys - k0, a.head_dim,
+                                    vectors(a.k));
+  Mine::template fill<kThreadCount>(vs, slice(a.v, batch, kv_head) + k0 * a.v.row, a.v.row, a.keys - k0, a.value_dim,
+                                    vectors(a.v));
+  fill(0);
+  const int row0 = warp * 16;
+  const int64_t key = k0 + row0 + lane / 4;
+  float dk[D / 8][4], dv[D / 8][4];
+  clear(dk);
+  clear(dv);
+#pragma unroll 1
+  for (int64_t step = 0; step < steps; step++) {
+    mma::wait_copies<0>();
+    __syncthreads();
+    fill(step + 1);
+    const int64_t head = kv_head * group + step / per_head, first = (start + step % per_head) * kStep;
+    if (a.causal && first + kStep <= k0 + row0) continue;  // all of these queries come before the warp's keys
+    const uint32_t qp = qs + static_cast<uint32_t>(step % 2) * 2 * Theirs::kBytes, dyp = qp + Theirs::kBytes;
+    const float* const lse = numbers + step % 2 * 2 * kStep;
+    float weight[kTiles][4], grad[kTiles][4];
+    clear(weight);
+    multiply_panels<S, Mine, Theirs, D>(weight, ks, row0, qp);
+#pragma unroll
+    for (int y = 0; y < kTiles; y++)
+#pragma unroll
+      for (int e = 0; e < 4; e++) {
+        const int at = y * 8 + lane % 4 * 2 + e % 2;
+        weight[y][e] = pair_weight(a, batch, head, first + at, key + e / 2 * 8, weight[y][e], lse[at]);
+      }
+    multiply_left<S, Theirs>(dv, weight, dyp);
+    clear(grad);
+    multiply_panels<S, Mine, Theirs, D>(grad, vs, row0, dyp);
+#pragma unroll
+    for (int y = 0; y < kTiles; y++)
+#pragma unroll
+      for (int e = 0; e < 4; e++) grad[y][e] = weight[y][e] * (grad[y][e] - lse[kStep + y * 8 + lane % 4 * 2 + e % 2]);
+    multiply_left<S, Theirs>(dk, grad, qp);
+  }
+  mma::wait_copies<0>();
+  put_rows<S>(g.grad_k, batch, kv_head, key, a.keys, a.head_dim, dk, {a.scale, a.scale});
+  put_rows<S>(g.grad_v, batch, kv_head, key, a.keys, a.value_dim, dv, {1.0f, 1.0f});
+}
+
+}  // namespace attention
+}  // namespace MINITORCH_ARCH
+}  // namespace minitorch

@@ -1,0 +1,144 @@
+// Matrix products of float in plain arithmetic: a block computes 128 x 128 results, a thread 8 x 8 of them, from panels
+// of 8 along k. The next panel is on its way from memory while one is multiplied.
+#include "kernels/cuda/gemm_problem.cuh"
+
+namespace minitorch {
+inline namespace MINITORCH_ARCH {
+namespace {
+
+constexpr int kSide = 128, kDepth = 8, kPitch = kSide + 4;
+
+// A thread's share of a panel: four elements along memory.
+template <bool AlongK>
+struct PanelLoad {
+  float4 held;
+
+  // Row and k of the first one, within the panel.
+  static __device__ __forceinline__ int row() {
+    const int t = static_cast<int>(threadIdx.x);
+    return AlongK ? t / (kDepth / 4) : t % (kSide / 4) * 4;
+  }
+  static __device__ __forceinline__ int k() {
+    const int t = static_cast<int>(threadIdx.x);
+    return AlongK ? t % (kDepth / 4) * 4 : t / (kSide / 4);
+  }
+
+  // `from` is this thread's first element; rows and depth are what is left of the matrix from the panel's first on.
+  __device__ __forceinline__ void fetch(const float* from, int64_t rows, int64_t depth, bool vectors) {
+    const bool live = AlongK ? row() < rows : k() < depth;
+    const int64_t rest = AlongK ? depth - k() : rows - row();
+    if (live && rest >= 4 && vectors) {
+      held = *reinterpret_cast<const float4*>(from);
+    } else {
+      held.x = live && rest > 0 ? from[0] : 0.0f;
+      held.y = live && rest > 1 ? from[1] : 0.0f;
+      held.z = live && rest > 2 ? from[2] : 0.0f;
+      held.w = live && rest > 3 ? from[3] : 0.0f;
+    }
+  }
+  __device__ __forceinline__ void place(float (*panel)[kPitch]) const {
+    if constexpr (AlongK) {
+      panel[k()][row()] = held.x;
+      panel[k() + 1][row()] = held.y;
+      panel[k() + 2][row()] = held.z;
+      panel[k() + 3][row()] = held.w;
+    } else {
+      *reinterpret_cast<float4*>(&panel[k()][row()]) = held;
+    }
+  }
+};
+
+template <bool AK, bool BK>
+__global__ void __launch_bounds__(256, 2)
+    float_kernel(const __grid_constant__ Strided<float> p, BandOrder order, tile::Split split) {
+  __shared__ __align__(16) float as[2][kDepth][kPitch], bs[2][kDepth][kPitch];
+  const int warp = static_cast<int>(threadIdx.x) / 32, lane = static_cast<int>(threadIdx.x) % 32;
+  // A warp has 32 x 64 results; a thread four rows and columns of each half of them.
+  const int ti = warp / 2 * 32 + lane / 8 * 4, tj = warp % 2 * 64 + lane % 8 * 4;
+  const auto [tile_i, tile_j] = order.place(blockIdx.x);
+  const int64_t i0 = tile_i * kSide, j0 = tile_j * kSide;
+  const int64_t part = blockIdx.y;
+  const int64_t begin = part * split.per_split, end = min(begin + split.per_split, p.k);
+  for (int64_t batch = blockIdx.z; batch < p.batch; batch += gridDim.z) {
+    const int64_t pitch_a = AK ? p.a_view.row : p.a_view.col, pitch_b = BK ? p.b_view.col : p.b_view.row;
+    PanelLoad<AK> load_a;
+    PanelLoad<BK> load_b;
+    const int64_t ai = i0 + load_a.row(), ak = begin + load_a.k(), bj = j0 + load_b.row(), bk = begin + load_b.k();
+    const float* a = reinterpret_cast<const float*>(p.a_view.data) + batch * p.a_view.batch +
+                     (AK ? ai * pitch_a + ak : ak * pitch_a + ai);
+    const float* b = reinterpret_cast<const float*>(p.b_view.data) + batch * p.b_view.batch +
+                     (BK ? bj * pitch_b + bk : bk * pitch_b + bj);
+    const auto fetch = [&](int64_t k) {
+      load_a.fetch(a, p.m - i0, end - k, p.a_vectors);
+      load_b.fetch(b, p.n - j0, end - k, p.b_vectors);
+      a += AK ? kDepth : kDepth * pitch_a;
+      b += BK ? kDepth : kDepth * pitch_b;
+    };
+    float sums[8][8];
+#pragma unroll
+    for (int x = 0; x < 8; x++)
+#pragma unroll
+      for (int y = 0; y < 8; y++) sums[x][y] = 0;
+    if (begin < end) {
+      fetch(begin);
+      load_a.place(as[0]);
+      load_b.place(bs[0]);
+    }
+    __syncthreads();
+    int current = 0;
+#pragma unroll 1
+    for (int64_t k = begin; k < end; k += kDepth) {
+      const bool more = k + kDepth < end;
+      if (more) fetch(k + kDepth);
+#pragma unroll
+      for (int kk = 0; kk < kDepth; kk++) {
+        float fa[8], fb[8];
+#pragma unroll
+        for (int h = 0; h < 2; h++) {
+          *reinterpret_cast<float4*>(&fa[h * 4]) = *reinterpret_cast<const float4*>(&as[current][kk][ti + h * 16]);
+          *reinterpret_cast<float4*>(&fb[h * 4]) = *reinterpret_cast<const float4*>(&bs[current][kk][tj + h * 32]);
+        }
+#pragma unroll
+        for (int x = 0; x < 8; x++)
+#pragma unroll
+          for (int y = 0; y < 8; y++) sums[x][y] += fa[x] * fb[y];
+      }
+      if (more) {
+        load_a.place(as[current ^ 1]);
+        load_b.place(bs[current ^ 1]);
+      }
+      __syncthreads();
+      current ^= 1;
+    }
+#pragma unroll
+    for (int x = 0; x < 8; x++) {
+      const int64_t i = i0 + ti + x / 4 * 16 + x % 4;
+      if (i >= p.m) continue;
+#pragma unroll
+      for (int h = 0; h < 2; h++)
+        emit_pack(p, split, part, batch, i, j0 + tj + h * 32,
+                  {sums[x][h * 4], sums[x][h * 4 + 1], sums[x][h * 4 + 2], sums[x][h * 4 + 3]});
+    }
+  }
+}
+
+template <bool AK, bool BK>
+void launch(const Strided<float>& p) {
+  launch_tiles(&float_kernel<AK, BK>, p, kSide, kSide, kDepth, 256, 0, 2);
+}
+
+}  // namespace
+
+bool gemm_float(const GemmArgs& g) {
+  if (g.dtype != DType::F32 || !has_unit_strides(g)) return false;
+  const Strided<float> p = strided_problem<float>(g.c.col != 1 && g.c.row == 1 ? transposed(g) : g);
+  if (p.a_along_k) {
+    p.b_along_k ? launch<true, true>(p) : launch<true, false>(p);
+  } else {
+    p.b_along_k ? launch<false, true>(p) : launch<false, false>(p);
+  }
+  return true;
+}
+
+}  // namespace MINITORCH_ARCH
+}  // namespace minitorch

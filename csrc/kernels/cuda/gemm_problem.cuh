@@ -1,0 +1,151 @@
+// Strided matrices as a Problem of tile.cuh, and what the kernels for matrix products share.
+#pragma once
+#include "kernels/cuda/tile.cuh"
+#include "kernels/gemm.h"
+
+namespace minitorch {
+inline namespace MINITORCH_ARCH {
+
+template <class S>
+struct Strided {
+  using C = tile::sum_t<S>;
+  static constexpr int kPack = sizeof(S) == 2 ? 2 : 4;
+  int64_t m, n, k, batch;
+  bool a_along_k, b_along_k;
+  bool a_vectors, b_vectors;  // lines of the operand start at multiples of 16 bytes
+  bool c_packs;               // kPack neighbours of a row of C, from a multiple of it on, are one aligned access
+  MatrixView a_view, b_view, c_view, d_view;
+  C alpha, beta;
+  bool adds;
+
+  __device__ __forceinline__ static S element(const MatrixView& v, int64_t batch, int64_t row, int64_t col) {
+    S x = reinterpret_cast<const S*>(v.data)[batch * v.batch + row * v.row + col * v.col];
+    if constexpr (is_complex_v<S>) {
+      if (v.conj) x = conj(x);
+    }
+    return x;
+  }
+  __device__ __forceinline__ S a(int64_t b, int64_t i, int64_t kk) const { return element(a_view, b, i, kk); }
+  __device__ __forceinline__ S b(int64_t b, int64_t kk, int64_t j) const { return element(b_view, b, kk, j); }
+  __device__ __forceinline__ C result(int64_t b, int64_t i, int64_t j, C sum) const {
+    const C scaled = tile::multiply_add(alpha, sum, C(0));
+    return adds ? tile::multiply_add(beta, convert<C>(element(d_view, b, i, j)), scaled) : scaled;
+  }
+  __device__ __forceinline__ void store(int64_t b, int64_t i, int64_t j, C sum) const {
+    reinterpret_cast<S*>(c_view.data)[b * c_view.batch + i * c_view.row + j * c_view.col] =
+        convert<S>(result(b, i, j, sum));
+  }
+};
+
+template <class S>
+Strided<S> strided_problem(const GemmArgs& g) {
+  using C = tile::sum_t<S>;
+  Strided<S> p;
+  p.m = g.m, p.n = g.n, p.k = g.k, p.batch = g.batch;
+  const auto size = [](int64_t stride) { return stride < 0 ? -stride : stride; };
+  p.a_along_k = size(g.a.col) <= size(g.a.row);
+  p.b_along_k = size(g.b.row) < size(g.b.col);
+  p.a_view = g.a, p.b_view = g.b, p.c_view = g.c, p.d_view = g.d;
+  p.alpha = g.alpha.to<C>();
+  p.beta = g.beta.to<C>();
+  p.adds = !(p.beta == C(0)) && g.d.data != nullptr;
+  constexpr auto bytes = static_cast<int64_t>(sizeof(S));
+  const auto aligned = [](const MatrixView& v, int64_t pitch, int64_t unit) {
+    return reinterpret_cast<uintptr_t>(v.data) % unit == 0 && pitch * bytes % unit == 0 && v.batch * bytes % unit == 0;
+  };
+  p.a_vectors = aligned(g.a, p.a_along_k ? g.a.row : g.a.col, 16);
+  p.b_vectors = aligned(g.b, p.b_along_k ? g.b.col : g.b.row, 16);
+  p.c_packs = g.c.col == 1 && aligned(g.c, g.c.row, Strided<S>::kPack * bytes);
+  return p;
+}
+
+// The same product with rows and columns exchanged: C' = B' A'. For results that lie column by column.
+inline GemmArgs transposed(const GemmArgs& g) {
+  const auto flip = [](MatrixView v) {
+    std::swap(v.row, v.col);
+    return v;
+  };
+  GemmArgs t = g;
+  t.m = g.n, t.n = g.m;
+  t.a = flip(g.b), t.b = flip(g.a), t.c = flip(g.c), t.d = flip(g.d);
+  return t;
+}
+
+// Blocks that run together form bands of eight tiles along m, and share operands in cache.
+struct BandOrder {
+  uint32_t rows, columns;
+  struct Place {
+    int64_t i, j;
+  };
+  __device__ __forceinline__ Place place(uint32_t at) const {
+    constexpr uint32_t kBand = 8;
+    const uint32_t band = at / (kBand * columns), in_band = at - band * kBand * columns;
+    const uint32_t height = min(kBand, rows - band * kBand);
+    return {band * kBand + in_band % height, in_band / height};
+  }
+};
+
+// Sums of columns j .. j + kPack - 1, j a multiple of kPack.
+template <class S>
+__device__ __forceinline__ void emit_pack(const Strided<S>& p, const tile::Split& split, int64_t part, int64_t batch,
+                                          int64_t i, int64_t j, const float (&sums)[Strided<S>::kPack]) {
+  constexpr int W = Strided<S>::kPack;
+  if (p.c_packs && split.splits == 1 && j + W <= p.n) {
+    Pack<S, W> pack;
+#pragma unroll
+    for (int w = 0; w < W; w++) pack.value[w] = convert<S>(p.result(batch, i, j + w, sums[w]));
+    *reinterpret_cast<Pack<S, W>*>(reinterpret_cast<S*>(p.c_view.data) + batch * p.c_view.batch + i * p.c_view.row +
+                                   j) = pack;
+  } else {
+#pragma unroll
+    for (int w = 0; w < W; w++) tile::emit<float>(p, split, part, batch, i, j + w, sums[w]);
+  }
+}
+
+// How often to split k so that a launch of few tiles fills the device. The memory of the partial sums is the caller's.
+inline tile::Split split_for(int64_t tiles, int64_t k, int64_t depth, int64_t wanted) {
+  tile::Split split{1, std::max<int64_t>(k, 1), nullptr};
+  if (tiles < wanted && k >= 8 * depth) {
+    const int64_t splits = std::clamp<int64_t>(std::min(wanted / tiles, k / (depth * 4)), 1, 64);
+    split.per_split = ceil_div(ceil_div(k, splits), depth) * depth;
+    split.splits = ceil_div(k, split.per_split);
+  }
+  return split;
+}
+
+// Runs kernel(p, order, split) over tiles of rows x columns, and adds the parts of a split product.
+template <class S, class K>
+void launch_tiles(K kernel, const Strided<S>& p, int64_t rows, int64_t columns, int64_t depth, int threads,
+                  int shared_bytes, int blocks_per_multiprocessor) {
+  const int64_t down = ceil_div(p.m, rows), across = ceil_div(p.n, columns), tiles = down * across;
+  if (tiles >= (int64_t{1} << 31)) throw std::runtime_error("minitorch: matrix product too large for one launch");
+  tile::Split split =
+      split_for(tiles * p.batch, p.k, depth, int64_t{cuda::multiprocessors()} * blocks_per_multiprocessor);
+  const Scratch partial(split.splits > 1 ? split.splits * p.batch * p.m * p.n * 4 : 0);
+  split.partial = partial.get();
+  const dim3 grid(static_cast<unsigned>(tiles), static_cast<unsigned>(split.splits),
+                  static_cast<unsigned>(std::min<int64_t>(p.batch, 65535)));
+  const cudaStream_t stream = cuda::current_stream();
+  if (shared_bytes > 48 << 10)
+    cuda::check(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, shared_bytes),
+                "asking for shared memory");
+  kernel<<<grid, static_cast<unsigned>(threads), static_cast<size_t>(shared_bytes), stream>>>(
+      p, BandOrder{static_cast<uint32_t>(down), static_cast<uint32_t>(across)}, split);
+  if (split.splits > 1) tile::add_splits<float><<<grid_for(p.batch * p.m * p.n), kThreads, 0, stream>>>(p, split);
+}
+
+// Whether memory runs along one axis of each operand, element by element.
+inline bool has_unit_strides(const GemmArgs& g) {
+  const auto unit = [](const MatrixView& v) { return v.row == 1 || v.col == 1; };
+  return unit(g.a) && unit(g.b);
+}
+
+// Products that have a kernel of their own; false: the shape or the layout is not for it.
+bool gemm_half(const GemmArgs& g);  // 16-bit floats on tensor cores
+// The same on Hopper's own instructions; false also where the device or the build lacks them.
+template <class S>
+bool gemm_hopper(const Strided<S>& p);
+bool gemm_float(const GemmArgs& g);  // float, plain arithmetic
+
+}  // namespace MINITORCH_ARCH
+}  // namespace minitorch

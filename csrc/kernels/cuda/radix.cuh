@@ -1,0 +1,130 @@
+// A stable radix sort of keys with payloads, eight bits a pass, the least significant first: each block counts its
+// tile's digits, a scan over (digit, block) says where each block's share of a digit begins, and blocks move their
+// elements there in order (D. Merrill, A. Grimshaw, "High performance and scalable radix sorting", 2011).
+#pragma once
+#include "kernels/cuda/launch.cuh"
+
+namespace minitorch {
+inline namespace MINITORCH_ARCH {
+namespace radix {
+
+constexpr int kDigits = 256;
+constexpr int64_t kTile = 4096;
+
+static __global__ void __launch_bounds__(kThreads)
+    count_digits(const uint64_t* keys, int64_t n, int shift, uint32_t* counts, int64_t blocks) {
+  __shared__ uint32_t bins[kDigits];
+  bins[threadIdx.x] = 0;
+  __syncthreads();
+  const int64_t begin = blockIdx.x * kTile, end = min(begin + kTile, n);
+  for (int64_t i = begin + threadIdx.x; i < end; i += kThreads) atomicAdd(&bins[keys[i] >> shift & 0xff], 1u);
+  __syncthreads();
+  counts[threadIdx.x * blocks + blockIdx.x] = bins[threadIdx.x];
+}
+
+// Exclusive sums of n counts into 64-bit offsets, by one block.
+static __global__ void __launch_bounds__(1024) scan_counts(const uint32_t* counts, int64_t* offsets, int64_t n) {
+  __shared__ int64_t sums[1024];
+  __shared__ int64_t carry;
+  if (threadIdx.x == 0) carry = 0;
+  for (int64_t base = 0; base < n; base += 1024) {
+    const int64_t i = base + threadIdx.x;
+    const int64_t mine = i < n ? counts[i] : 0;
+    __syncthreads();
+    sums[threadIdx.x] = mine;
+    for (int step = 1; step < 1024; step *= 2) {
+      __syncthreads();
+      const int64_t left = threadIdx.x >= step ? sums[threadIdx.x - step] : 0;
+      __syncthreads();
+      sums[threadIdx.x] += left;
+    }
+    __syncthreads();
+    if (i < n) offsets[i] = carry + sums[threadIdx.x] - mine;
+    __syncthreads();
+    if (threadIdx.x == 0) carry += sums[1023];
+  }
+}
+
+// Strips of kThreads elements in order; within a strip warp after warp, within a warp by lane.
+static __global__ void __launch_bounds__(kThreads)
+    move_digits(const uint64_t* keys, const int64_t* payloads, uint64_t* keys_out, int64_t* payloads_out, int64_t n,
+                int shift, const int64_t* offsets, int64_t blocks) {
+  constexpr int kWarps = kThreads / 32;
+  __shared__ int64_t next[kDigits];
+  __shared__ uint32_t warp_counts[kWarps][kDigits];
+  next[threadIdx.x] = offsets[threadIdx.x * blocks + blockIdx.x];
+  const int64_t begin = blockIdx.x * kTile, end = min(begin + kTile, n);
+  const int warp = static_cast<int>(threadIdx.x) / 32, lane = static_cast<int>(threadIdx.x) % 32;
+  for (int64_t base = begin; base < end; base += kThreads) {
+    const int64_t i = base + threadIdx.x;
+    const bool live = i < end;
+    const uint64_t key = live ? keys[i] : 0;
+    const unsigned digit = live ? static_cast<unsigned>(key >> shift & 0xff) : kDigits;
+    for (int w = 0; w < kWarps; w++) warp_counts[w][threadIdx.x] = 0;
+    __syncthreads();
+    const unsigned peers = __match_any_sync(0xffffffffu, digit);
+    const int rank = __popc(peers & ((1u << lane) - 1));
+    if (live && rank == 0) warp_counts[warp][digit] = static_cast<uint32_t>(__popc(peers));
+    __syncthreads();
+    if (live) {
+      int64_t at = next[digit] + rank;
+      for (int w = 0; w < warp; w++) at += warp_counts[w][digit];
+      keys_out[at] = key;
+      payloads_out[at] = payloads[i];
+    }
+    __syncthreads();
+    uint32_t total = 0;
+    for (int w = 0; w < kWarps; w++) total += warp_counts[w][threadIdx.x];
+    next[threadIdx.x] += total;
+    __syncthreads();
+  }
+}
+
+// Sorts n pairs by the bytes [0, bytes) of their keys. The result is in `keys` and `payloads`; the second pair of
+// arrays is scratch.
+inline void sort(uint64_t*& keys, int64_t*& payloads, uint64_t*& keys_scratch, int64_t*& payloads_scratch, int64_t n,
+                 int first_byte, int bytes) {
+  const int64_t blocks = ceil_div(n, kTile);
+  const Scratch memory(blocks * kDigits * 12);
+  auto* offsets = memory.get<int64_t>();
+  auto* counts = reinterpret_cast<uint32_t*>(offsets + blocks * kDigits);
+  const cudaStream_t stream = cuda::current_stream();
+  for (int byte = first_byte; byte < first_byte + bytes; byte++) {
+    const auto grid = static_cast<unsigned>(blocks);
+    count_digits<<<grid, kThreads, 0, stream>>>(keys, n, byte * 8, counts, blocks);
+    scan_counts<<<1, 1024, 0, stream>>>(counts, offsets, blocks * kDigits);
+    move_digits<<<grid, kThreads, 0, stream>>>(keys, payloads, keys_scratch, payloads_scratch, n, byte * 8, offsets,
+                                               blocks);
+    std::swap(keys, keys_scratch);
+    std::swap(payloads, payloads_scratch);
+  }
+}
+
+// An element as an unsigned integer in PyTorch's order: NaN above everything, -0.0 equal to 0.0.
+template <class T>
+__device__ __forceinline__ uint64_t ordered(T x) {
+  if constexpr (std::is_same_v<T, double>) {
+    if (x != x) return ~uint64_t{0};
+    const auto bits = static_cast<uint64_t>(__double_as_longlong(x + 0.0));
+    return bits >> 63 ? ~bits : bits | uint64_t{1} << 63;
+  } else if constexpr (is_floating_v<T>) {
+    const float f = convert<float>(x);
+    if (f != f) return 0xffffffffu;
+    const uint32_t bits = __float_as_uint(f + 0.0f);
+    return bits >> 31 ? ~bits : bits | 0x80000000u;
+  } else if constexpr (std::is_same_v<T, bool> || std::is_unsigned_v<T>) {
+    return static_cast<uint64_t>(x);
+  } else {
+    using U = std::make_unsigned_t<T>;
+    return static_cast<U>(static_cast<U>(x) ^ static_cast<U>(U{1} << (sizeof(T) * 8 - 1)));
+  }
+}
+// Bytes of an ordered key that differ.
+template <class T>
+constexpr int key_bytes() {
+  return is_half_v<T> ? 4 : static_cast<int>(sizeof(T));
+}
+
+}  // namespace radix
+}  // namespace MINITORCH_ARCH
+}  // namespace minitorch

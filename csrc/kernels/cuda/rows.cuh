@@ -1,0 +1,91 @@
+// Rows that fit in the registers of a warp or a block: read once, 16 bytes at a time, used as often as needed. For
+// kernels over rows of float or 16-bit floats, which compute in float.
+#pragma once
+#include "kernels/cuda/launch.cuh"
+
+namespace minitorch {
+inline namespace MINITORCH_ARCH {
+namespace rows {
+
+constexpr int kPacks = 4;  // 16-byte packs of a row that a thread holds
+
+// Threads for each of the rows that a block works on: (32, 8) or (n, 1).
+struct Grid {
+  dim3 blocks, threads;
+};
+// Whether rows of `columns` elements of `size` bytes have whole packs and fit.
+inline bool fits(int64_t columns, int64_t size) {
+  return columns > 0 && columns * size % 16 == 0 && columns * size <= int64_t{16} * kPacks * 1024;
+}
+inline bool aligned(std::initializer_list<const void*> pointers) {
+  uintptr_t bits = 0;
+  for (const void* p : pointers) bits |= reinterpret_cast<uintptr_t>(p);
+  return bits % 16 == 0;
+}
+inline Grid grid_for_rows(int64_t rows, int64_t columns, int64_t size) {
+  const int64_t threads = ceil_div(ceil_div(columns * size, 16 * kPacks), 32) * 32;
+  const bool by_warp = threads == 32;
+  const int64_t blocks = std::min<int64_t>(by_warp ? ceil_div(rows, 8) : rows, int64_t{1} << 20);
+  return {dim3(static_cast<unsigned>(blocks)), by_warp ? dim3(32, 8) : dim3(static_cast<unsigned>(threads), 1)};
+}
+
+// Calls f(row) for the rows of this thread's group.
+template <class F>
+__device__ __forceinline__ void for_each(int64_t rows, const F& f) {
+  for (int64_t row = blockIdx.x * int64_t{blockDim.y} + threadIdx.y; row < rows; row += int64_t{gridDim.x} * blockDim.y)
+    f(row);
+}
+
+template <class T, class F>
+__device__ __forceinline__ T reduce(T value, T* shared, const T& identity, const F& combine) {
+  return blockDim.y > 1 ? warp_reduce(value, combine) : block_reduce(value, shared, identity, combine);
+}
+
+// This thread's elements of a row of storage type S.
+template <class S>
+struct Row {
+  static constexpr int V = pack_width<S>();
+  float x[kPacks][V];
+
+  // f(element, pack, place in the pack, column) for those inside the row.
+  template <class F>
+  __device__ __forceinline__ void each(int64_t columns, const F& f) {
+#pragma unroll
+    for (int u = 0; u < kPacks; u++) {
+      const int at = static_cast<int>(threadIdx.x + u * blockDim.x) * V;
+      if (at < columns) {
+#pragma unroll
+        for (int v = 0; v < V; v++) f(x[u][v], u, v, at + v);
+      }
+    }
+  }
+  __device__ __forceinline__ void load(const void* data, int64_t offset, int64_t columns) {
+    const S* const from = static_cast<const S*>(data) + offset;
+    Pack<S, V> packs[kPacks];
+#pragma unroll
+    for (int u = 0; u < kPacks; u++) {
+      const int at = static_cast<int>(threadIdx.x + u * blockDim.x) * V;
+      if (at < columns) packs[u] = *reinterpret_cast<const Pack<S, V>*>(from + at);
+    }
+#pragma unroll
+    for (int u = 0; u < kPacks; u++)
+#pragma unroll
+      for (int v = 0; v < V; v++) x[u][v] = convert<float>(packs[u].value[v]);
+  }
+  __device__ __forceinline__ void store(void* data, int64_t offset, int64_t columns) const {
+    S* const to = static_cast<S*>(data) + offset;
+#pragma unroll
+    for (int u = 0; u < kPacks; u++) {
+      const int at = static_cast<int>(threadIdx.x + u * blockDim.x) * V;
+      if (at >= columns) continue;
+      Pack<S, V> pack;
+#pragma unroll
+      for (int v = 0; v < V; v++) pack.value[v] = convert<S>(x[u][v]);
+      *reinterpret_cast<Pack<S, V>*>(to + at) = pack;
+    }
+  }
+};
+
+}  // namespace rows
+}  // namespace MINITORCH_ARCH
+}  // namespace minitorch

@@ -1,0 +1,179 @@
+"""A user's kernel against native, on PyTorch's own sample inputs, in a process of its own.
+
+    python -m minitorch_backend.bench.kernel_diff FILE
+
+The parent, ``diff``, starts this with a time limit and with poisoned memory, so that a write outside a tensor is found
+and a read of memory that was never written shows as NaN. A line of JSON a finding comes back; when the process dies or
+hangs, its last note says at which sample.
+"""
+
+import json
+import os
+import pathlib
+import signal
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import torch
+
+from minitorch_backend.bench import accuracy
+from minitorch_backend.kernels.overriding import Override
+
+SAMPLES = 40
+TIME_LIMIT = 120.0
+PREFIXES = ("native_", "_")
+
+
+@dataclass
+class Finding:
+    """What the diff of one operator and dtype says. ``verdict``: ok, less accurate, wrong, failed, not reached."""
+
+    operator: str
+    dtype: str
+    verdict: str
+    samples: int = 0
+    error: float = 0.0
+    native_error: float = 0.0
+    message: str = ""
+
+    @property
+    def good(self) -> bool:
+        return self.verdict in ("ok", "less accurate")
+
+
+def infos(base: str) -> list[Any]:
+    """The OpInfos of an operator: those that call it, whatever they are named."""
+    from torch.testing._internal.common_methods_invocations import op_db
+
+    for prefix in PREFIXES:
+        base = base.removeprefix(prefix)
+    return [info for info in op_db if base in (info.name.split(".")[-1], info.aten_name) and not info.variant_test_name]
+
+
+def to_device(value: Any, device: str) -> Any:
+    if isinstance(value, torch.Tensor):
+        return value.detach().to(device)
+    if isinstance(value, (list, tuple)):
+        return type(value)(to_device(v, device) for v in value)
+    return {k: to_device(v, device) for k, v in value.items()} if isinstance(value, dict) else value
+
+
+def promote(value: Any) -> Any:
+    if isinstance(value, torch.Tensor):
+        return value.double() if value.is_floating_point() else value
+    if isinstance(value, (list, tuple)):
+        return type(value)(promote(v) for v in value)
+    if isinstance(value, dict):
+        return {k: promote(v) for k, v in value.items()}
+    return torch.float64 if value in (torch.bfloat16, torch.float16, torch.float32) else value
+
+
+def samples(info: Any, dtype: torch.dtype) -> Iterator[tuple[str, Any]]:
+    """Sample inputs, and the same ones non-contiguous."""
+    found = list(info.sample_inputs("cpu", dtype, requires_grad=False))
+    step = max(1, len(found) // SAMPLES)
+    for number, sample in enumerate(found[::step]):
+        yield f"sample {number * step}", sample
+        yield f"sample {number * step}, non-contiguous", sample.noncontiguous()
+
+
+def describe(sample: Any) -> str:
+    shapes = [tuple(t.shape) for t in accuracy.tensors([sample.input, list(sample.args), sample.kwargs])]
+    return f"shapes {shapes}, {sample.kwargs or ''}".rstrip(", ")
+
+
+def examine(override: Override, dtype: torch.dtype, note: Any) -> Finding:
+    """Run the samples of all OpInfos with the override in force; the first one that is wrong ends it."""
+    finding = Finding(override.operator.name, str(dtype).removeprefix("torch."), "ok")
+    for info in infos(override.operator.base):
+        if dtype not in info.supported_dtypes("cpu"):
+            continue
+        for title, sample in samples(info, dtype):
+            where = f"{info.formatted_name}, {title}: {describe(sample)}"
+            note(where)
+            call = lambda s, move: info.op(move(s.input), *move(s.args), **move(s.kwargs))  # noqa: B023, E731
+            try:
+                native = call(sample, lambda v: to_device(v, "cpu"))
+                reference = call(sample, lambda v: promote(to_device(v, "cpu")))
+            except (RuntimeError, TypeError, ValueError):
+                continue  # native refuses: nothing to compare with
+            before = override.calls
+            try:
+                with override:
+                    ours = call(sample, lambda v: to_device(v, "minitorch"))
+                    torch.minitorch.synchronize()
+            except Exception as error:
+                return Finding(finding.operator, finding.dtype, "failed", finding.samples, message=f"{where}\n{error}")
+            if override.calls == before:
+                continue
+            finding.samples += 1
+            judged = accuracy.compare(
+                accuracy.snapshot(native, torch.device("cpu")), accuracy.snapshot(ours, torch.device("cpu")),
+                accuracy.snapshot(reference, torch.device("cpu")),
+            )  # fmt: skip
+            if judged.ours is not None and judged.ours > finding.error:
+                finding.error, finding.native_error = judged.ours, judged.rival or 0.0
+            if judged.verdict == "wrong":
+                finding.verdict, finding.message = "wrong", where
+                return finding
+            if judged.verdict == "less accurate" and finding.verdict == "ok":
+                finding.verdict, finding.message = judged.verdict, where
+    if finding.samples == 0:
+        finding.verdict, finding.message = "not reached", "no sample of PyTorch's operator tables reaches this kernel"
+    return finding
+
+
+def child(path: pathlib.Path, notes: pathlib.Path) -> None:
+    """The work of the child process: a line of JSON a finding."""
+    from minitorch_backend.kernels import files
+
+    def note(text: str) -> None:
+        notes.write_text(text)
+
+    note("loading and compiling the file")
+    for override in files.load(path):
+        for dtype in sorted(override.dtypes or {torch.float32}, key=str):
+            print(json.dumps(asdict(examine(override, dtype, note))), flush=True)
+
+
+def diff(path: pathlib.Path, time_limit: float = TIME_LIMIT) -> list[Finding]:
+    """What the child found; a crash, a hang or a file that does not load is a finding too."""
+    with tempfile.TemporaryDirectory() as folder:
+        notes = pathlib.Path(folder) / "notes"
+        environment = {**os.environ, "MINITORCH_POISON": "1", "MINITORCH_FALLBACK": "allow"}
+        command = [sys.executable, "-m", __spec__.name, str(path), str(notes)]
+        process = subprocess.Popen(
+            command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True
+        )
+        message = ""
+        try:
+            output, errors = process.communicate(timeout=time_limit)
+        except subprocess.TimeoutExpired:
+            os.killpg(process.pid, signal.SIGKILL)
+            output, errors = process.communicate()
+            message = f"did not end within {time_limit:g} s and was stopped"
+        findings = [Finding(**json.loads(line)) for line in output.splitlines() if line.startswith('{"operator"')]
+        if not message and process.returncode < 0:
+            message = f"was killed by {signal.Signals(-process.returncode).name}"
+        elif not message and process.returncode > 0:
+            message = last_error(errors)
+        if message:
+            where = notes.read_text() if notes.exists() else "start"
+            findings.append(Finding("", "", "failed", message=f"{message}\n(at: {where})"))
+        return findings
+
+
+def last_error(text: str) -> str:
+    """The exception at the end of a traceback, with the lines that belong to it."""
+    lines = text.strip().splitlines()
+    last = max((i for i, line in enumerate(lines) if line.startswith("  ")), default=-1)
+    starts = [i for i, line in enumerate(lines) if "Error" in line.split(":")[0] and not line.startswith(" ")]
+    return "\n".join(lines[starts[-1] if starts else last + 1 :]) or "failed without a message"
+
+
+if __name__ == "__main__":
+    child(pathlib.Path(sys.argv[1]), pathlib.Path(sys.argv[2]))

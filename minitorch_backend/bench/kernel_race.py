@@ -1,0 +1,169 @@
+"""``minitorch bench --kernel FILE``: a user's kernel, diffed against native first, then raced against ours and native.
+
+Both happen in processes of their own: a kernel that hangs, crashes or writes where it should not takes those along.
+"""
+
+import contextlib
+import os
+import pathlib
+import re
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+import click
+from rich.console import Console
+from rich.table import Table
+
+from minitorch_backend.bench import case as cases_module
+from minitorch_backend.bench import kernel_diff, limits, machine, race, report, results
+from minitorch_backend.bench.case import Case
+from minitorch_backend.bench.results import Result
+from minitorch_backend.bench.runner import OURS, Runner, Side, native
+from minitorch_backend.kernels import files
+from minitorch_backend.kernels.overriding import Override
+
+if TYPE_CHECKING:
+    from minitorch_backend.bench.command import Command
+
+RACE_LIMIT = 600.0
+IN_CHILD = "MINITORCH_BENCH_KERNEL_CHILD"
+MOST_CASES = 12
+
+
+def run(command: "Command", path: pathlib.Path) -> int:
+    """Diff, then race; 1 when the kernel is wrong or does not survive."""
+    if os.environ.get(IN_CHILD) == "1":
+        return race_file(command, path)
+    console = command.console
+    with console.status(f"diffing {path.name} against native"):
+        findings = kernel_diff.diff(path)
+    console.print(findings_table(findings))
+    for finding in findings:
+        if finding.message:
+            console.print(f"{finding.operator or path.name}: {finding.verdict}: {finding.message}", markup=False)
+    if not findings or not all(f.good or f.verdict == "not reached" for f in findings):
+        console.print("The kernel is not raced: it must give what the operator gives first.", style="red")
+        return 1
+    return race_in_child(path, console)
+
+
+def race_in_child(path: pathlib.Path, console: Console) -> int:
+    environment = {**os.environ, IN_CHILD: "1"}
+    process = subprocess.Popen(
+        [sys.executable, "-m", "minitorch_backend", *sys.argv[1:]] if is_command_line()
+        else [sys.executable, "-m", "minitorch_backend", "bench", "--kernel", str(path), "--quick"],
+        env=environment, start_new_session=True,
+    )  # fmt: skip
+    try:
+        code = process.wait(timeout=RACE_LIMIT)
+    except (subprocess.TimeoutExpired, KeyboardInterrupt) as error:
+        os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
+        if isinstance(error, KeyboardInterrupt):
+            raise
+        console.print(f"The race did not end within {RACE_LIMIT:g} s and was stopped.", style="red")
+        return 1
+    if code < 0:
+        console.print(f"The race was killed by {signal.Signals(-code).name}.", style="red")
+    return 0 if code == 0 else 1
+
+
+def is_command_line() -> bool:
+    return "--kernel" in sys.argv and "bench" in sys.argv
+
+
+def findings_table(findings: list[kernel_diff.Finding]) -> Table:
+    made = Table(box=None, pad_edge=False, title="Against native, on PyTorch's sample inputs", title_justify="left")
+    for heading in ("operator", "dtype", "samples", "error", "native's error", ""):
+        made.add_column(heading)
+    for f in findings:
+        colour = {"ok": "green", "less accurate": "yellow", "not reached": "yellow"}.get(f.verdict, "red")
+        made.add_row(f.operator, f.dtype, str(f.samples), f"{f.error:.1e}", f"{f.native_error:.1e}",
+                     f"[{colour}]{f.verdict}[/{colour}]")  # fmt: skip
+    return made
+
+
+@contextlib.contextmanager
+def in_force(overrides: list[Override]) -> Iterator[None]:
+    with contextlib.ExitStack() as stack:
+        for override in overrides:
+            stack.enter_context(override)
+        yield
+
+
+def sides_against(path: pathlib.Path) -> list[Side]:
+    """Ours against a file's kernels: for ``--against FILE.py``."""
+    overrides = files.load(path)
+    return [Side(path.stem, OURS.device, lambda: in_force(overrides)), OURS]
+
+
+def choose(cases: list[Case], overrides: list[Override], only: str) -> list[Case]:
+    """The cases named by ``--only``, or those whose name has the operator's in it; then those that reach the kernel."""
+    if only:
+        return [case for case in cases if re.search(only, case.full_name)]
+    words = set()
+    for override in overrides:
+        base = override.operator.base
+        for prefix in kernel_diff.PREFIXES:
+            base = base.removeprefix(prefix)
+        words |= {base, base.replace("_", " ")}
+    found = [case for case in cases if any(re.search(rf"\b{re.escape(w)}\b", case.full_name) for w in words)]
+    return (found or [case for case in cases if case.quick])[:MOST_CASES]
+
+
+def race_file(command: "Command", path: pathlib.Path) -> int:
+    """The race of native, ours and the user's; the user's is the last."""
+    overrides = files.load(path)
+    backend = command.backend
+    try:
+        every = [case for case in cases_module.load(command.folder) if backend in case.backends]
+    except FileNotFoundError as error:
+        raise click.ClickException(str(error)) from None
+    rival = native(backend)
+    mine = Side(path.stem, OURS.device, lambda: in_force(overrides))
+    facts = machine.describe() | {"rival": rival.name, "kernel": str(path)}
+    found = limits.measure(backend)
+    budget = race.QUICK if command.quick else race.Budget()
+    runner = Runner(backend, [rival, OURS, mine], found, budget, with_memory=False)
+    writer = results.Writer(command.json_path, facts, found)
+    done: list[Result] = []
+    with report.progress(command.console) as bar:
+        chosen = choose(every, overrides, command.only)
+        task = bar.add_task("", total=len(chosen))
+        for case in chosen:
+            bar.update(task, description=case.full_name)
+            before = sum(override.calls for override in overrides)
+            result = runner.run(case)
+            if sum(override.calls for override in overrides) > before or not result.timed:
+                done.append(result)
+                writer.add(result)
+            bar.advance(task)
+    writer.close()
+    if not done:
+        command.console.print("No case that was tried calls the kernel; name some with --only.", style="yellow")
+        return 1
+    command.console.print(table(done, rival.name, path.stem))
+    return 1 if any(not r.timed or r.status == "wrong" for r in done) else 0
+
+
+def table(done: list[Result], rival: str, mine: str) -> Table:
+    """Times of the three, and the user's ratio to the other two; above 1 the user's is faster."""
+    made = Table(box=None, pad_edge=False)
+    made.add_column("case", overflow="fold")
+    for heading in (rival, "minitorch", mine, f"vs {rival}", "vs minitorch", "of the limit"):
+        made.add_column(heading, justify="right")
+    made.add_column("")
+    for r in done:
+        if not r.timed:
+            made.add_row(r.name, *[""] * 6, f"{report.marks(r)}: {r.message}")
+            continue
+        ours = r.others["minitorch"]
+        made.add_row(
+            r.name, *(report.seconds(r.seconds.get(name)) for name in (rival, "minitorch", mine)),
+            f"{r.ratio:.2f} ({r.low:.2f} – {r.high:.2f})", f"{ours[0]:.2f} ({ours[1]:.2f} – {ours[2]:.2f})",
+            f"{r.share:.0%} {r.bound}" if r.share is not None else "–", report.marks(r),
+        )  # fmt: skip
+    return made

@@ -1,0 +1,695 @@
+"""The dispatch mode that holds every operator call of the subject device against the reference.
+
+For each call, in this order: the written arguments are copied; the subject runs; the reference runs on the same inputs
+(the memory itself where both devices see it, copies otherwise); the results are compared; the native shadow goes on.
+
+Two depths. A *light* look measures the distance of the results in ulp and relative to the largest value. A *thorough*
+one adds the arbiter, runs the subject twice, and checks that nothing was written that the operator does not write. The
+first calls of every operator with every set of shapes are looked at thoroughly, later ones at intervals, and any call
+whose distance goes beyond what the judged calls of its kind had.
+"""
+
+import math
+import os
+import time
+import traceback
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from minitorch_backend.compare import generators, judge
+from minitorch_backend.compare.describe import describe
+from minitorch_backend.compare.distance import Distance, distance
+from minitorch_backend.compare.mirror import Mirror, View, bytes_of
+from minitorch_backend.compare.operators import Operator, operator_of
+from minitorch_backend.compare.options import Options
+from minitorch_backend.compare.shadow import Shadow
+from minitorch_backend.compare.store import SEVERITY, Call, Store
+from minitorch_backend.compare.where import Where
+
+_PLAIN = (Tensor, torch.nn.Parameter, torch.nn.Buffer)
+_DETACH = torch.ops.aten.detach.default
+CANCELS = 1024.0  # ulp between judged results of a kind beyond which ulp are counted on a sample
+PART = 8  # tensors of a longer list that a look takes
+EGREGIOUS = 1e4  # a distance, in units of epsilon times the largest value, that needs no arbiter
+THOROUGH_EVERY = 512  # calls of a kind, after the first two
+
+
+class Kind:
+    """What the calls of one operator with one set of shapes have in common."""
+
+    __slots__ = ("calls", "norm", "ulp", "wanted")
+
+    def __init__(self) -> None:
+        self.calls = 0
+        self.wanted: list[int] = []  # elements of a list operator to look at next time
+        self.ulp = 0.0  # largest distance that was judged to be fine
+        self.norm = 0.0
+
+
+class Recorder(TorchDispatchMode):
+    """Compares while it is entered. `store` holds what it finds; `on_finding(call, view)` writes replay files."""
+
+    def __init__(self, options: Options, on_finding: Any = None) -> None:
+        super().__init__()
+        self.options = options
+        self.store = Store(options.keep)
+        self.where = Where()
+        self.on_finding = on_finding
+        self.subject, self.reference = torch.device(options.subject), torch.device(options.reference)
+        self.type = self.subject.type
+        self.mirror = Mirror(self.subject, self.reference)
+        self.shadow = Shadow(self.mirror, self.reference, options.memory) if options.shadow else None
+        self.kinds: dict[Any, Kind] = {}
+        self.active = True
+        self.in_flight: Any = None
+        self.on_call: Any = None
+        self.per_op: dict[Any, int] = {}
+        self.sampled = options.every > 1
+        self.thorough_first = 1 if self.sampled else 2
+        self.same_generators = generators.alike(self.subject, self.reference)
+        self.filters = bool(options.only or options.modules or options.steps)
+
+    # The mode
+
+    def __enter__(self) -> "Recorder":
+        self.where.install()
+        return super().__enter__()
+
+    def __exit__(self, *error: Any) -> None:
+        self.where.remove()
+        super().__exit__(*error)
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        kwargs = kwargs or {}
+        if not self.active:
+            return func(*args, **kwargs)
+        if self.sampled and not self.takes_turn(func):
+            return func(*args, **kwargs)
+        for t in types:
+            if t not in _PLAIN:
+                return NotImplemented
+        op = operator_of(func)
+        if op is None or op.ignored or not self.involves(args, kwargs):
+            return func(*args, **kwargs)
+        index = self.store.calls
+        self.store.calls = index + 1
+        if self.filters and not self.selected(op):
+            return func(*args, **kwargs)
+        return self.compare(op, index, args, kwargs)
+
+    def takes_turn(self, func: Any) -> bool:
+        """Whether a sampled comparison takes this call: each operator's first, and then every n-th of it."""
+        seen = self.per_op.get(func, 0)
+        self.per_op[func] = seen + 1
+        if seen % self.options.every == 0:
+            return True
+        self.store.calls += 1
+        return False
+
+    def involves(self, args: Any, kwargs: dict) -> bool:
+        """Whether the subject device takes part in a call."""
+        kind = self.type
+        for a in args:
+            if isinstance(a, Tensor):
+                if a.device.type == kind:
+                    return a.layout is torch.strided
+            elif type(a) in (list, tuple):
+                for b in a:
+                    if isinstance(b, Tensor):
+                        if b.device.type == kind:
+                            return b.layout is torch.strided
+                        break
+        if kwargs:
+            device = kwargs.get("device")
+            if device is not None:
+                return torch.device(device).type == kind
+            for a in kwargs.values():
+                if isinstance(a, Tensor) and a.device.type == kind:
+                    return True
+            return kind == "cpu" and "device" in kwargs
+        return False
+
+    def selected(self, op: Operator) -> bool:
+        o = self.options
+        if o.only and not o.only.search(op.full_name):
+            return False
+        if o.steps and not o.steps[0] <= self.where.step < o.steps[1]:
+            return False
+        return not (o.modules and not o.modules.search(self.where.path()))
+
+    # One call
+
+    def compare(self, op: Operator, index: int, args: Any, kwargs: dict) -> Any:
+        start = time.perf_counter()
+        if self.in_flight is not None:
+            self.in_flight(index, op.full_name, self.where.path())
+        if op.func is _DETACH:
+            result = op.func(*args, **kwargs)
+            if result.untyped_storage()._cdata == args[0].untyped_storage()._cdata and result.shape == args[0].shape:
+                self.store.compared += 1
+                return result
+            comparison = Comparison(self, op, index, args, kwargs)
+            comparison.result = result
+            comparison.compare_view(result)
+            return result
+        comparison = Comparison(self, op, index, args, kwargs)
+        result = comparison.run()
+        self.store.compared += 1
+        statistics = self.store.statistics(op.full_name)
+        statistics.seconds += time.perf_counter() - start
+        if self.on_call is not None:
+            self.on_call(index)
+        return result
+
+    def kind(self, key: Any) -> Kind:
+        found = self.kinds.get(key)
+        if found is None:
+            found = self.kinds[key] = Kind()
+        return found
+
+
+class Comparison:
+    """One call in work."""
+
+    def __init__(self, recorder: Recorder, op: Operator, index: int, args: Any, kwargs: dict) -> None:
+        self.r, self.op, self.index, self.args, self.kwargs = recorder, op, index, args, kwargs
+        self.written = op.written(args, kwargs) if op.mutated else []
+        self.verdict, self.detail, self.judged_result = judge.EQUAL, "", 0
+        self.judgement: judge.Judgement | None = None
+        self.distance = Distance(0.0, 0.0)
+        self.inherited = math.nan
+        self.before: View | None = None  # the inputs before the call, where they were saved
+        self.state: Any = None
+        self.thorough = False
+        self.random = False
+        self.result: Any = None
+        self.inputs: list[Tensor] = []
+        self.part: list[int] | None = None
+        self.partial = False  # only the part is compared, not just judged
+        self.local_call: tuple[Any, dict] = (args, kwargs)
+        self.count = 0
+
+    # Inputs
+
+    def local_source(self, key: int, storage: Any) -> Any:
+        """For the reference's own run: saved bytes for what is written, the memory itself for the rest."""
+        return self.r.mirror.storage(storage)
+
+    def key(self) -> Any:
+        shapes: list = [self.op.func]
+        for a in self.args:
+            if isinstance(a, Tensor):
+                shapes.append(a.shape)
+                shapes.append(a.dtype)
+            elif type(a) in (list, tuple) and a and isinstance(a[0], Tensor):
+                shapes.append(a[0].shape)
+                shapes.append(len(a))
+        return tuple(shapes)
+
+    def written_tensors(self, args: Any, kwargs: dict) -> list[Tensor]:
+        found = []
+        for name in self.written:
+            value = kwargs[name] if isinstance(name, str) else args[name]
+            if isinstance(value, Tensor):
+                found.append(value)
+            else:
+                found += [t for t in value if isinstance(t, Tensor)]
+        return found
+
+    def save_inputs(self) -> View:
+        """A view of the inputs with the written storages copied, to be run on."""
+        view = View(self.r.mirror, self.local_source)
+        for t in self.written_tensors(*self.local_call):
+            if t.device.type == self.r.type:
+                storage = t.untyped_storage()
+                if storage._cdata not in view.storages:
+                    view.storages[storage._cdata] = self.r.mirror.storage(storage, copy=True)
+        return view
+
+    def choose_part(self, kind: Kind) -> None:
+        """Which elements of a call on long lists of tensors are looked at: a few, others at each call."""
+        self.count = next((len(a) for a in self.args if isinstance(a, list) and len(a) > PART), 0)
+        if self.count:
+            start = kind.calls * PART
+            self.part = kind.wanted or sorted({(start + i) % self.count for i in range(PART)})
+            kind.wanted = []
+
+    def looked_at(self, value: Any) -> Any:
+        """An argument or result, long lists cut down to the part."""
+        if self.part is not None and isinstance(value, (list, tuple)) and len(value) == self.count:
+            return [value[i] for i in self.part]
+        return value
+
+    def look(self) -> tuple[list, dict]:
+        """The call's arguments, long lists cut down to the part."""
+        if self.part is None:
+            return list(self.args), self.kwargs
+        return [self.looked_at(a) for a in self.args], {k: self.looked_at(v) for k, v in self.kwargs.items()}
+
+    # The steps
+
+    def run(self) -> Any:
+        r, op = self.r, self.op
+        if op.is_view:
+            return self.run_view()
+        kind = r.kind(self.key())
+        kind.calls += 1
+        self.thorough = (
+            r.options.thorough or kind.calls <= r.thorough_first or kind.wanted or kind.calls % THOROUGH_EVERY == 0
+        )
+        self.inputs = flat(self.args, self.kwargs)
+        dirty = r.shadow.begin(self) if r.shadow is not None else None
+        if op.per_element:
+            self.choose_part(kind)
+            # The shadow needs the reference's whole result only where it has none of its own.
+            followed = dirty is not None or r.shadow is None or r.shadow.off
+            self.partial = self.part is not None and not self.thorough and followed
+            if self.partial:
+                self.local_call = self.look()
+        local = self.save_inputs()
+        if self.thorough or (self.part and self.written):
+            self.before = self.save_all()
+        elif self.written:
+            self.before = self.save_inputs()
+        self.random = op.draws(self.args, self.kwargs)
+        seeded = self.random and r.same_generators
+        if seeded:
+            self.state = generators.get(r.subject, self.args, self.kwargs)
+        versions = self.versions()
+        result, error = None, None
+        try:
+            result = self.result = op.func(*self.args, **self.kwargs)
+        except Exception as raised:
+            error = raised
+        after = generators.get(r.subject, self.args, self.kwargs) if seeded else None
+        try:
+            return self.finish(kind, local, dirty, result, error, versions)
+        except Exception as trouble:
+            # Comparing must never become the program's problem.
+            last = traceback.extract_tb(trouble.__traceback__)[-1]
+            place = f"{os.path.basename(last.filename)}:{last.lineno}"
+            r.store.note(f"{op.full_name} could not be compared: {type(trouble).__name__}: {trouble} ({place})")
+            if r.shadow is not None:
+                r.shadow.forget(self, result)
+            return result
+        finally:
+            if after is not None:
+                generators.put(r.subject, after, self.args, self.kwargs)
+            if error is not None:
+                raise error
+
+    def finish(self, kind: Kind, local: View, dirty: Any, result: Any, error: Any, versions: list[int]) -> Any:
+        r, op = self.r, self.op
+        reference, failure, args, kwargs = self.run_reference(local)
+        if error is not None or failure is not None:
+            self.compare_errors(error, failure)
+            if error is None and r.shadow is not None:
+                r.shadow.forget(self, result)
+            self.report()
+            return result
+        local_result = self.looked_at(result) if self.partial else result
+        pairs = self.pairs(local_result, reference, args, kwargs)
+        problem = self.metadata_problem(local_result, reference, args, kwargs, local, versions)
+        if problem:
+            self.verdict, self.detail = judge.METADATA, problem
+        elif not op.uninitialised and not (self.random and self.state is None):
+            self.compare_values(kind, pairs)
+        if r.shadow is not None:
+            self.inherited = r.shadow.advance(self, dirty, result, reference, local)
+        self.report()
+        return result
+
+    def run_reference(self, view: View) -> tuple[Any, Exception | None, list, dict]:
+        """(result, exception, args, kwargs) of the reference on the inputs as `view` has them."""
+        r = self.r
+        args, kwargs = view.call(*self.local_call)
+        try:
+            if self.state is None:
+                return self.op.reference(*args, **kwargs), None, args, kwargs
+            with generators.seeded(r.reference, self.state, args, kwargs) as (a, k):
+                return self.op.reference(*a, **k), None, args, kwargs
+        except Exception as raised:
+            return None, raised, args, kwargs
+
+    def run_view(self) -> Any:
+        try:
+            result = self.result = self.op.func(*self.args, **self.kwargs)
+        except Exception as raised:
+            _, failure, _, _ = self.run_reference(View(self.r.mirror, self.local_source))
+            self.compare_errors(raised, failure)
+            self.report()
+            raise
+        self.compare_view(result)
+        return result
+
+    def compare_view(self, result: Any) -> None:
+        """Views hold no values of their own: what counts is which memory they show, and how."""
+        view = View(self.r.mirror, self.local_source)
+        reference, failure, args, kwargs = self.run_reference(view)
+        if failure is not None:
+            self.compare_errors(None, failure)
+        else:
+            problem = self.metadata_problem(result, reference, args, kwargs, view, [])
+            if problem:
+                self.verdict, self.detail = judge.METADATA, problem
+                if not isinstance(result, (list, tuple)) and result.shape == reference.shape:
+                    self.detail += self.value_note(result, reference)
+        self.report()
+
+    def value_note(self, result: Tensor, reference: Tensor) -> str:
+        seen = self.r.mirror.tensor(result)
+        return "" if seen.dtype == reference.dtype and judge.same_bits(seen, reference) else "; it shows other values"
+
+    # Metadata
+
+    def versions(self) -> list[int]:
+        return [t._version for t in self.inputs]
+
+    def metadata_problem(
+        self, result: Any, reference: Any, args: list, kwargs: dict, view: View, versions: list[int]
+    ) -> str:
+        """What kind of thing came out, not which values: the first difference in words, or nothing."""
+        mine, theirs = judge.flat_tensors(result), judge.flat_tensors(reference)
+        owners = {seen._cdata: key for key, seen in view.storages.items()}
+        if len(mine) != len(theirs):
+            return f"{len(mine)} results against {len(theirs)}"
+        for i, (a, b) in enumerate(zip(mine, theirs, strict=True)):
+            if not isinstance(a, Tensor) or not isinstance(b, Tensor):
+                if isinstance(a, Tensor) != isinstance(b, Tensor) and not self.op.substitute:
+                    return f"result {i} is {type(a).__name__}, reference {type(b).__name__}"
+                continue
+            if a.dtype != b.dtype:
+                return f"dtype of result {i}: {a.dtype}, reference {b.dtype}"
+            if a.shape != b.shape:
+                return f"shape of result {i}: {tuple(a.shape)}, reference {tuple(b.shape)}"
+            if self.op.substitute is None:
+                if a.stride() != b.stride() and a.numel() > 1 and significant(a) != significant(b):
+                    return f"strides of result {i}: {a.stride()}, reference {b.stride()}"
+                if a.storage_offset() != b.storage_offset() and a.numel() > 0:
+                    return f"offset of result {i}: {a.storage_offset()}, reference {b.storage_offset()}"
+                problem = self.alias_problem(i, a, b, view.storages, owners)
+                if problem:
+                    return problem
+        if self.op.inplace_returns and not self.op.is_view:
+            given, given_theirs = {id(t) for t in self.inputs}, {id(t) for t in flat(args, kwargs)}
+            for i, (a, b) in enumerate(zip(mine, theirs, strict=True)):
+                if id(b) in given_theirs and id(a) not in given:
+                    return f"result {i} is a new tensor, not the one written"
+        if versions and versions != self.versions():
+            return "the version counter of an input moved"
+        if self.thorough and self.before is not None:
+            return self.mutation_problem()
+        return ""
+
+    def alias_problem(self, i: int, a: Tensor, b: Tensor, storages: dict, owners: dict) -> str:
+        """Whether result `a` shares memory with the argument that `b` shares with. `owners`: arguments by storage."""
+        mine, theirs = a.untyped_storage()._cdata, b.untyped_storage()._cdata
+        if mine in storages:
+            if storages[mine]._cdata != theirs and storages[mine].data_ptr() != b.untyped_storage().data_ptr():
+                return f"result {i} shares memory with an input, the reference's does not"
+        elif a.numel() and a.device.type == self.r.type and owners.get(theirs, mine) != mine:
+            return f"result {i} has memory of its own, the reference's shares an input's"
+        return ""
+
+    def save_all(self) -> View:
+        """All inputs copied: to see what the call wrote, to run it again, and for the arbiter and replay files."""
+        mirror = self.r.mirror
+        view = View(mirror, lambda key, storage: mirror.storage(storage, copy=True))
+        view.call(*self.look())
+        return view
+
+    def mutation_problem(self) -> str:
+        """An input that changed although the operator does not write it."""
+        assert self.before is not None
+        written = {t.untyped_storage()._cdata for t in self.written_tensors(self.args, self.kwargs)}
+        if self.op.working_memory >= 0:
+            written.add(self.args[self.op.working_memory].untyped_storage()._cdata)
+        for t in flat(*self.look()):
+            key = t.untyped_storage()._cdata
+            if t.device.type == self.r.type and key not in written and key in self.before.storages:
+                now = self.r.mirror.storage(t.untyped_storage())
+                target = self.r.reference
+                if not torch.equal(bytes_of(now, target), bytes_of(self.before.storages[key], target)):
+                    return f"an input of shape {tuple(t.shape)} was written, which this operator must not do"
+        return ""
+
+    # Values
+
+    def pairs(self, result: Any, reference: Any, args: list, kwargs: dict) -> list[tuple[Any, Any]]:
+        """(subject, reference) of each result and written argument, seen on the reference device."""
+        mine, theirs = judge.flat_tensors(result), judge.flat_tensors(reference)
+        written = self.written_tensors(*self.local_call)
+        found = []
+        for a, b in zip(mine, theirs, strict=False):
+            if written and any(a is t for t in written):
+                continue
+            if len(found) in self.op.opaque:
+                b = None
+            found.append((self.seen(a) if isinstance(a, Tensor) else a, b))
+        for a, b in zip(written, self.written_tensors(args, kwargs), strict=True):
+            found.append((self.seen(a), b))
+        return found
+
+    def seen(self, t: Tensor) -> Tensor:
+        return self.r.mirror.tensor(t) if t.device.type == self.r.type else t
+
+    def compare_values(self, kind: Kind, pairs: list[tuple[Any, Any]]) -> None:
+        worst = self.distance
+        suspects = []
+        for i, (a, b) in enumerate(pairs):
+            if not isinstance(a, Tensor):
+                if isinstance(b, (int, float, bool)) and not (a == b or (a != a and b != b)) and a is not None:
+                    suspects.append(i)
+                continue
+            if not isinstance(b, Tensor):
+                continue
+            if b.device != a.device:
+                b = b.to(a.device)
+                pairs[i] = (a, b)
+            d = distance(a, b, kind.ulp > CANCELS)
+            if d.ulp == 0:
+                continue
+            if self.op.name in judge.TIES and not a.is_floating_point():
+                continue
+            if d.ulp > worst.ulp or d.norm > worst.norm:
+                worst = Distance(*map(max, d, worst))
+            exact = not (a.is_floating_point() or a.is_complex())
+            beyond = d.norm > 4 * kind.norm + 8 or d.ulp > 32 * kind.ulp + 64
+            if exact or beyond:
+                suspects.append(i)
+        self.distance = worst
+        if worst.ulp or suspects:
+            self.verdict = judge.AGREE
+        if self.part is not None and not self.partial:
+            pairs, suspects = self.of_part(kind, pairs, suspects)
+        if suspects or self.thorough:
+            self.judge_values(kind, pairs)
+
+    def of_part(self, kind: Kind, pairs: list, suspects: list[int]) -> tuple[list, list[int]]:
+        """Pairs and suspects among the elements looked at. Others are looked at next time, or judged now if far off."""
+        assert self.part is not None
+        lead = len(pairs) % self.count  # the None that an in-place form returns
+        elsewhere = sorted({(i - lead) % self.count for i in suspects if i >= lead} - set(self.part))
+        chosen = [*range(lead), *(n + i for n in range(lead, len(pairs), self.count) for i in self.part)]
+        if elsewhere:
+            kind.wanted = elsewhere[:PART]
+            if self.distance.norm > EGREGIOUS:
+                self.verdict, self.detail = judge.SUBJECT_WORSE, f"elements {elsewhere[:PART]} of the list; no arbiter"
+        here = set(chosen) & set(suspects)
+        return [pairs[i] for i in chosen], sorted(here)
+
+    def judge_values(self, kind: Kind, pairs: list[tuple[Any, Any]]) -> None:
+        """The thorough look: arbiter, then a second run."""
+        statistics = self.r.store.statistics(self.op.full_name)
+        arbiter = self.arbiter()
+        if arbiter is not None and arbiter.results is None:
+            self.r.store.note(f"{self.op.full_name}: {arbiter.failure}")
+        statistics.judged += arbiter is not None and arbiter.results is not None
+        fine = True
+        for i, (a, b) in enumerate(pairs):
+            if a is None or b is None or (isinstance(a, Tensor) != isinstance(b, Tensor)):
+                continue
+            if self.op.name in judge.TIES and isinstance(a, Tensor) and not a.is_floating_point():
+                continue
+            usable = arbiter if arbiter is not None and arbiter.results and i < len(arbiter.results) else None
+            j = judge.judge(a, b, usable, i)
+            statistics.add_errors(j.subject, j.reference)
+            if self.judgement is None or rank(j) > rank(self.judgement):
+                self.judgement, self.judged_result = j, i
+            fine = fine and j.verdict not in judge.BAD
+        if fine:
+            kind.ulp, kind.norm = max(kind.ulp, self.distance.ulp), max(kind.norm, self.distance.norm)
+        if self.judgement is not None and self.judgement.verdict != judge.EQUAL:
+            self.verdict, self.detail = self.judgement.verdict, self.judgement.detail
+        del arbiter
+        if self.before is not None and not self.op.uninitialised:
+            self.run_twice()
+
+    def arbiter(self) -> judge.Arbiter | None:
+        if self.random:
+            return None
+        source = self.before
+        if source is None and self.written:
+            return None  # the state before the call is gone
+        mirror = self.r.mirror
+
+        def make_args() -> tuple[list, dict]:
+            view = source or View(mirror, self.local_source)
+            return view.call(*self.look())
+
+        return judge.Arbiter(self.op.reference, make_args, self.written)
+
+    def subject_again(self) -> list[Any]:
+        """The results of another run of the subject on copies of its inputs."""
+        assert self.before is not None
+        r = self.r
+        back = Mirror(r.reference, r.subject)
+        saved = self.before.storages
+
+        def source(key: int, storage: Any) -> Any:
+            kept = saved.get(key)
+            if kept is None:
+                return storage  # not written
+            if back.same:
+                return bytes_of(kept, r.subject).clone().untyped_storage()
+            return bytes_of(kept, r.reference).to(r.subject).untyped_storage()
+
+        view = View(Mirror(r.subject, r.subject), source)
+        args, kwargs = view.call(*self.look())
+        if self.state is not None:
+            generators.put(r.subject, self.state, self.args, self.kwargs)
+        result = self.op.func(*args, **kwargs)
+        written = self.written_tensors(args, kwargs)
+        return [x for x in judge.flat_tensors(result) if not any(x is w for w in written)] + written
+
+    def run_twice(self) -> None:
+        if self.random and self.state is None:
+            return
+        again = self.subject_again()
+        written = self.written_tensors(*self.look())
+        result = judge.flat_tensors(self.looked_at(self.result))
+        first = [x for x in result if not any(x is w for w in written)] + written
+        for i, (a, b) in enumerate(zip(first, again, strict=False)):
+            if i in self.op.opaque:
+                continue
+            if isinstance(a, Tensor) and isinstance(b, Tensor):
+                same = a.shape == b.shape and judge.same_bits(self.seen(a), self.seen(b))
+            else:
+                same = a == b or (a != a and b != b)
+            if not same:
+                text = f"two runs on the same inputs differ in result {i}"
+                if self.verdict in judge.BAD:
+                    self.detail = "; ".join(x for x in (self.detail, text) if x)
+                else:
+                    self.verdict, self.detail = judge.NONDETERMINISTIC, text
+                return
+
+    # Errors
+
+    def compare_errors(self, error: Exception | None, failure: Exception | None) -> None:
+        def text(e: Exception) -> str:
+            return f"{type(e).__name__}: {str(e).splitlines()[0] if str(e) else ''}"
+
+        if error is not None and failure is not None:
+            if type(error) is not type(failure):
+                self.r.store.note(f"{self.op.full_name}: subject raised {text(error)}, reference {text(failure)}")
+            self.verdict = judge.EQUAL
+        elif error is not None:
+            self.verdict, self.detail = judge.SUBJECT_RAISED, text(error)
+        else:
+            assert failure is not None
+            lacking = isinstance(failure, NotImplementedError)
+            if isinstance(failure, (MemoryError, torch.OutOfMemoryError)) or "not enough memory" in str(failure):
+                self.r.store.note(
+                    "the reference ran out of memory: leave out the shadow (--streaming), or take fewer calls (--every)"
+                )
+                self.verdict = judge.EQUAL
+                return
+            self.verdict = judge.MISSING if lacking else judge.REFERENCE_RAISED
+            self.detail = text(failure)
+            if lacking:
+                self.r.store.note(f"{self.op.full_name}: the reference has no such operator; it was not compared")
+
+    # Report
+
+    def report(self) -> None:
+        r = self.r
+        store = r.store
+        phase, module, forward = r.where.locate(self.index)
+        op = self.op.full_name
+        statistics = store.statistics(op)
+        statistics.calls += 1
+        statistics.compared += 1
+        statistics.verdicts[self.verdict] += 1
+        store.verdicts[self.verdict] += 1
+        local = self.distance.relative
+        statistics.distance_ulp = max(statistics.distance_ulp, self.distance.ulp)
+        statistics.local = max(statistics.local, local)
+        inherited = 0.0 if math.isnan(self.inherited) else self.inherited
+        statistics.inherited = max(statistics.inherited, inherited)
+        store.timeline.add(self.index, op, local, inherited)
+        bad = self.verdict in judge.BAD
+        score = SEVERITY.get(self.verdict, 0) * 1e6 + min(self.distance.norm, 1e5)
+        if bad:
+            found = store.find(op, self.verdict, phase)
+            if found is not None:
+                found.last = self.index
+                if found.replay is None and found.count < 10 and r.on_finding is not None:
+                    r.on_finding(found, self)  # the first call's inputs were gone
+        else:
+            found = None
+        first = bad and found is None
+        if not first and not store.wants(score):
+            return
+        call = self.call(phase, module, forward)
+        if first:
+            finding = store.add_finding(call)
+            if finding is not None and r.on_finding is not None:
+                r.on_finding(finding, self)
+        if store.wants(score):
+            store.add_kept(score, call)
+
+    def call(self, phase: str, module: str, forward: int) -> Call:
+        where = self.r.where
+        stack = where.stack()
+        forward_stack: list[str] = []
+        if forward >= 0:
+            node = torch._C._current_autograd_node()
+            entry = where.forward_of.get(node._sequence_nr()) if node is not None else None
+            forward_stack = where.lines(entry[2]) if entry else []
+        j = self.judgement
+        call = Call(
+            self.index, self.op.full_name, self.verdict, phase, where.step, module, where.lines(stack), forward,
+            forward_stack, describe(self.args, self.kwargs), describe([self.result]), self.detail,
+            distance_ulp=self.distance.ulp, local=self.distance.relative, inherited=self.inherited,
+            result=self.judged_result,
+        )  # fmt: skip
+        if j is not None:
+            if j.subject is not None:
+                call.subject_ulp, call.subject_norm = j.subject.max_ulp, j.subject.norm
+                call.subject_relative = j.subject.relative
+            if j.reference is not None:
+                call.reference_ulp, call.reference_norm = j.reference.max_ulp, j.reference.norm
+                call.reference_relative = j.reference.relative
+            if j.condition is not None:
+                call.condition = j.condition
+        return call
+
+
+def rank(j: judge.Judgement) -> tuple[int, float]:
+    """Which of a call's results stands for the call: the worst verdict, then the larger error."""
+    return SEVERITY.get(j.verdict, 0), j.subject.norm if j.subject is not None else 0.0
+
+
+def significant(t: Tensor) -> list[int]:
+    """Strides of dimensions longer than one: others decide nothing."""
+    return [stride for size, stride in zip(t.shape, t.stride(), strict=True) if size > 1]
+
+
+def flat(args: Any, kwargs: dict) -> list[Tensor]:
+    """The tensors of a call's arguments."""
+    values = [*args, *kwargs.values()]
+    return [t for v in values for t in judge.flat_tensors(v) if isinstance(t, Tensor)]

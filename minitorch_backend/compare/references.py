@@ -1,0 +1,231 @@
+"""What to hold an operator against that the reference device lacks, in plain torch.
+
+minitorch's autograd calls operators of its own (``minitorch::``), and a device's fused attention has a name that no
+other device answers to. Each entry computes the same from the same arguments with operators that every device has.
+
+Plain torch, no import from this package: replay files carry the text of this module.
+"""
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+_WORDS = 624  # of a mt19937
+
+
+def _engine_of_state(state: Tensor) -> Tensor:
+    """The engine of a CPU generator's state as minitorch saves it: 624 words, how many are left, the next index."""
+    raw = state.numpy()
+    words = raw[24 : 24 + 8 * _WORDS].view(np.uint64).astype(np.uint32)
+    left, following = raw[8:12].view(np.int32), raw[16:24].view(np.uint64).astype(np.uint32)
+    return torch.from_numpy(
+        np.concatenate([words.view(np.uint8), left.view(np.uint8), following.view(np.uint8)]).copy()
+    )
+
+
+def _generator_of_engine(saved: Tensor) -> torch.Generator:
+    """A CPU generator that goes on where the saved engine stood."""
+    raw = saved.cpu().numpy()
+    generator = torch.Generator("cpu").manual_seed(0)
+    state = generator.get_state().numpy().copy()
+    state[24 : 24 + 8 * _WORDS] = raw[: 4 * _WORDS].view(np.uint32).astype(np.uint64).view(np.uint8)
+    state[8:12] = raw[4 * _WORDS : 4 * _WORDS + 4]
+    state[16:24] = raw[4 * _WORDS + 4 :].view(np.uint32).astype(np.uint64).view(np.uint8)
+    generator.set_state(torch.from_numpy(state))
+    return generator
+
+
+def linear_forward(input: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
+    return F.linear(input, weight, bias)
+
+
+_noise: dict[tuple, Tensor] = {}
+
+
+def _dropout_noise(saved: Tensor, like: Tensor, strides: tuple[int, ...], p: float) -> Tensor:
+    """What native multiplies with, drawn from a saved engine; the last one is kept, for it is often wanted again."""
+    key = (saved.numpy().tobytes(), tuple(like.shape), strides, p, like.dtype)
+    if key not in _noise:
+        noise = torch.empty_strided(like.shape, strides, dtype=like.dtype, device="cpu")
+        noise.bernoulli_(1 - p, generator=_generator_of_engine(saved)).div_(1 - p)
+        _noise.clear()
+        _noise[key] = noise
+    return _noise[key]
+
+
+def dropout_forward(input: Tensor, p: float) -> tuple[Tensor, Tensor]:
+    if input.device.type != "cpu":
+        saved = torch.empty(4 * _WORDS + 8, dtype=torch.uint8, device=input.device)
+        return input * torch.empty_like(input).bernoulli_(1 - p).div_(1 - p), saved
+    saved = _engine_of_state(torch.get_rng_state())
+    noise = _dropout_noise(saved, input, torch.empty_like(input, device="meta").stride(), p)
+    return input * noise, saved
+
+
+def dropout_backward(grad: Tensor, saved: Tensor, strides: list[int], p: float) -> Tensor:
+    noise = _dropout_noise(saved.cpu(), grad, tuple(strides), p)
+    result = torch.empty_strided(grad.shape, strides, dtype=grad.dtype, device=grad.device)
+    return torch.mul(grad, noise.to(grad.device), out=result)
+
+
+def _reduced(losses: Tensor, total: Tensor, reduction: int) -> Tensor:
+    return losses if reduction == 0 else losses.sum() / total if reduction == 1 else losses.sum()
+
+
+def cross_entropy_forward(
+    logits: Tensor, target: Tensor, weight: Tensor | None, reduction: int, ignore_index: int, smoothing: float
+) -> tuple[Tensor, Tensor, Tensor]:
+    wide = torch.float64 if logits.dtype == torch.float64 else torch.float32
+    x = logits.to(wide)
+    lse = torch.logsumexp(x, 1)
+    kept = target != ignore_index
+    index = torch.where(kept, target, 0)
+    w = torch.ones(logits.shape[1], dtype=wide, device=x.device) if weight is None else weight.to(wide)
+    picked = torch.where(kept, w[index], 0)
+    loss = F.cross_entropy(x, target, w, ignore_index=ignore_index, reduction="none", label_smoothing=smoothing)
+    total = picked.sum()
+    return _reduced(loss, total, reduction).to(logits.dtype), lse, total
+
+
+def cross_entropy_backward(
+    grad: Tensor, logits: Tensor, target: Tensor, weight: Tensor | None, lse: Tensor, total_weight: Tensor,
+    reduction: int, ignore_index: int, smoothing: float,
+) -> Tensor:  # fmt: skip
+    wide = torch.float64 if logits.dtype == torch.float64 else torch.float32
+    classes = logits.shape[1]
+    kept = target != ignore_index
+    index = torch.where(kept, target, 0)
+    w = torch.ones(classes, dtype=wide, device=logits.device) if weight is None else weight.to(wide)
+    truth = torch.zeros(logits.shape, dtype=wide, device=logits.device)
+    truth.scatter_(1, index[:, None], (1 - smoothing) * w[index][:, None])
+    truth += smoothing / classes * w
+    p = (logits.to(wide) - lse.to(wide)[:, None]).exp_()
+    scale = grad.to(wide)
+    if reduction == 1:
+        scale = scale / total_weight.to(wide)
+    scale = torch.where(kept, scale, 0)[:, None]
+    return ((p * truth.sum(1, keepdim=True) - truth) * scale).to(logits.dtype)
+
+
+def _bias(bias: Tensor | None, q: Tensor) -> Tensor | None:
+    return None if bias is None or bias.dtype == torch.bool else bias.to(q.dtype)
+
+
+def _scores(q: Tensor, k: Tensor, bias: Tensor | None, causal: bool, scale: float | None) -> Tensor:
+    wide = torch.float64 if q.dtype == torch.float64 else torch.float32
+    s = q.to(wide) @ k.to(wide).transpose(-2, -1) * (scale if scale is not None else q.shape[-1] ** -0.5)
+    if bias is not None:
+        s = s.masked_fill(~bias, -torch.inf) if bias.dtype == torch.bool else s + bias
+    if causal:
+        s = s.masked_fill(~torch.ones(s.shape[-2:], dtype=torch.bool, device=s.device).tril(), -torch.inf)
+    return s
+
+
+def _grouped(t: Tensor, heads: int) -> Tensor:
+    return t if t.shape[1] == heads else t.repeat_interleave(heads // t.shape[1], 1)
+
+
+def attention_forward(q, k, v, attn_bias=None, dropout_p=0.0, is_causal=False, return_debug_mask=False, *, scale=None):
+    flash = q.device.type == "cpu" and k.shape[1] == q.shape[1] and v.shape[-1] == q.shape[-1]
+    if flash and (attn_bias is None or attn_bias.dtype != torch.bool):
+        out, lse = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu(
+            q, k, v, dropout_p, is_causal, attn_mask=_bias(attn_bias, q), scale=scale
+        )
+    else:
+        s = _scores(q, _grouped(k, q.shape[1]), attn_bias, is_causal, scale)
+        lse = torch.logsumexp(s, -1)
+        out = (torch.softmax(s, -1) @ _grouped(v, q.shape[1]).to(s.dtype)).to(q.dtype)
+    none = torch.zeros((), dtype=torch.int64, device=q.device)
+    return out, lse, None, None, q.shape[2], k.shape[2], none, none, None
+
+
+def _ungrouped(grad: Tensor, like: Tensor) -> Tensor:
+    """Gradients of repeated heads added up, in the dtype of `like`."""
+    groups = grad.shape[1] // like.shape[1]
+    return grad.unflatten(1, (like.shape[1], groups)).sum(2).to(like.dtype) if groups > 1 else grad.to(like.dtype)
+
+
+def attention_backward(
+    grad_out, q, k, v, attn_bias, grad_input_mask, out, lse, cum_q, cum_k, max_q, max_k, dropout_p, is_causal,
+    seed, offset, *, scale=None,
+):  # fmt: skip
+    flash = q.device.type == "cpu" and k.shape[1] == q.shape[1] and v.shape[-1] == q.shape[-1]
+    if flash and (attn_bias is None or attn_bias.dtype != torch.bool):
+        grads = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu_backward(
+            grad_out, q, k, v, out, lse, dropout_p, is_causal, attn_mask=_bias(attn_bias, q), scale=scale
+        )
+        return (*grads, None)
+    scale = q.shape[-1] ** -0.5 if scale is None else scale
+    keys, values = _grouped(k, q.shape[1]), _grouped(v, q.shape[1])
+    scores = _scores(q, keys, attn_bias, is_causal, scale)
+    p = (scores - lse.to(scores.dtype)[..., None]).exp_()
+    g = grad_out.to(p.dtype)
+    ds = p * (g @ values.to(p.dtype).transpose(-2, -1) - (g * out.to(p.dtype)).sum(-1, keepdim=True)) * scale
+    grad_k = _ungrouped(ds.transpose(-2, -1) @ q.to(p.dtype), k)
+    grad_v = _ungrouped(p.transpose(-2, -1) @ g, v)
+    return (ds @ keys.to(p.dtype)).to(q.dtype), grad_k, grad_v, None
+
+
+def lstm_cell(input_gates, hidden_gates, cx, input_bias=None, hidden_bias=None):
+    wide = torch.float64 if cx.dtype == torch.float64 else torch.float32
+    gates = input_gates.to(wide) + hidden_gates.to(wide)
+    if input_bias is not None:
+        gates = gates + input_bias.to(wide) + hidden_bias.to(wide)
+    i, f, g, o = gates.chunk(4, 1)
+    i, f, g, o = torch.sigmoid(i), torch.sigmoid(f), torch.tanh(g), torch.sigmoid(o)
+    cy = f * cx.to(wide) + i * g
+    return (o * torch.tanh(cy)).to(cx.dtype), cy.to(cx.dtype), torch.cat([i, f, g, o], 1).to(cx.dtype)
+
+
+def lstm_cell_backward(grad_hy, grad_cy, cx, cy, workspace, has_bias):
+    wide = torch.float64 if cx.dtype == torch.float64 else torch.float32
+    i, f, g, o = workspace.to(wide).chunk(4, 1)
+    gh = torch.zeros_like(i) if grad_hy is None else grad_hy.to(wide)
+    tanh = torch.tanh(cy.to(wide))
+    gc = gh * o * (1 - tanh * tanh)
+    if grad_cy is not None:
+        gc = gc + grad_cy.to(wide)
+    parts = [gc * g * i * (1 - i), gc * cx.to(wide) * f * (1 - f), gc * i * (1 - g * g), gh * tanh * o * (1 - o)]
+    gates = torch.cat(parts, 1)
+    return gates.to(cx.dtype), (gc * f).to(cx.dtype), gates.sum(0).to(cx.dtype) if has_bias else None
+
+
+def gru_cell(input_gates, hidden_gates, hx, input_bias=None, hidden_bias=None):
+    wide = torch.float64 if hx.dtype == torch.float64 else torch.float32
+    x, h, state = input_gates.to(wide), hidden_gates.to(wide), hx.to(wide)
+    if input_bias is not None:
+        x, h = x + input_bias.to(wide), h + hidden_bias.to(wide)
+    xr, xz, xn = x.chunk(3, 1)
+    hr, hz, hn = h.chunk(3, 1)
+    r, z = torch.sigmoid(xr + hr), torch.sigmoid(xz + hz)
+    n = torch.tanh(xn + r * hn)
+    return (n + z * (state - n)).to(hx.dtype), torch.cat([r, z, n, state, hn], 1).to(hx.dtype)
+
+
+def gru_cell_backward(grad_hy, workspace, has_bias):
+    wide = torch.float64 if grad_hy.dtype == torch.float64 else torch.float32
+    g = grad_hy.to(wide)
+    r, z, n, state, hn = workspace.to(wide).chunk(5, 1)
+    gz = g * (state - n) * z * (1 - z)
+    gn = g * (1 - z) * (1 - n * n)
+    gr = gn * hn * r * (1 - r)
+    x, h = torch.cat([gr, gz, gn], 1), torch.cat([gr, gz, gn * r], 1)
+    biases = (x.sum(0), h.sum(0)) if has_bias else (None, None)
+    return tuple(t if t is None else t.to(grad_hy.dtype) for t in (x, h, g * z, *biases))
+
+
+#: operator: function with its arguments. Strides of the results are not compared for these.
+REFERENCES = {
+    "minitorch::linear_forward": linear_forward,
+    "minitorch::dropout_forward": dropout_forward,
+    "minitorch::dropout_backward": dropout_backward,
+    "minitorch::cross_entropy_forward": cross_entropy_forward,
+    "minitorch::cross_entropy_backward": cross_entropy_backward,
+    "aten::_thnn_fused_lstm_cell": lstm_cell,
+    "aten::_thnn_fused_lstm_cell_backward_impl": lstm_cell_backward,
+    "aten::_thnn_fused_gru_cell": gru_cell,
+    "aten::_thnn_fused_gru_cell_backward": gru_cell_backward,
+    "aten::_scaled_dot_product_fused_attention_overrideable": attention_forward,
+    "aten::_scaled_dot_product_fused_attention_overrideable_backward": attention_backward,
+}

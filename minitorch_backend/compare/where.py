@@ -1,0 +1,130 @@
+"""Where in the user's program an operator call happens: module path, Python lines, phase and step, forward call.
+
+Everything is recorded in the cheapest form (interned stacks of code objects, sequence numbers) and put into words only
+for the calls that a report shows.
+"""
+
+import linecache
+import os
+import sys
+from typing import Any
+
+import torch
+from torch import nn
+from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
+
+_PACKAGE = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
+_HIDDEN = (os.path.dirname(os.path.abspath(torch.__file__)), _PACKAGE, "<frozen", os.path.dirname(os.__file__) + os.sep)
+_SITE = os.sep + "site-packages" + os.sep
+DEPTH = 8  # frames kept of a stack
+MOST_NODES = 200_000  # of the autograd graph, remembered with their forward calls
+
+
+class Where:
+    """Follows modules, optimizers and the autograd graph while a comparison is on."""
+
+    def __init__(self) -> None:
+        self.step = 0
+        self.modules: list[str] = []
+        self.optimizer: str | None = None
+        self.names: dict[int, str] = {}
+        self.hooks: list[Any] = []
+        self.visible: dict[Any, bool] = {}
+        self.stacks: dict[tuple, int] = {}
+        self.stack_list: list[tuple] = []
+        self.forward_of: dict[int, tuple[int, str, int]] = {}  # sequence number: (call, module, stack)
+        self.last_sequence = -1
+        self.roots: list[tuple[nn.Module, str]] = []
+
+    # Hooks
+
+    def install(self) -> None:
+        m = torch.nn.modules.module
+        self.hooks = [
+            m.register_module_forward_pre_hook(self.enter_module),
+            m.register_module_forward_hook(self.leave_module, always_call=True),
+            register_optimizer_step_pre_hook(self.enter_optimizer),
+            register_optimizer_step_post_hook(self.leave_optimizer),
+        ]
+        self.last_sequence = torch._C._autograd._get_sequence_nr()
+
+    def remove(self) -> None:
+        for hook in self.hooks:
+            hook.remove()
+        self.hooks = []
+
+    def enter_module(self, module: nn.Module, inputs: Any) -> None:
+        if not self.modules:
+            name = type(module).__name__
+            if id(module) not in self.names or self.names[id(module)] != name:
+                self.names = {id(m): f"{name}.{path}" if path else name for path, m in module.named_modules()}
+                self.roots = [(module, name)]  # alive, so that no id is taken twice
+        name = self.names.get(id(module))
+        self.modules.append(name if name is not None else f"{self.path()}.{type(module).__name__}".lstrip("."))
+
+    def leave_module(self, module: nn.Module, inputs: Any, result: Any) -> None:
+        if self.modules:
+            self.modules.pop()
+
+    def enter_optimizer(self, optimizer: Any, args: Any, kwargs: Any) -> None:
+        self.optimizer = f"{type(optimizer).__name__}.step"
+
+    def leave_optimizer(self, optimizer: Any, args: Any, kwargs: Any) -> None:
+        self.optimizer = None
+        self.step += 1
+        self.modules.clear()
+        if len(self.forward_of) > MOST_NODES:
+            self.forward_of.clear()
+
+    # Reading
+
+    def path(self) -> str:
+        return self.modules[-1] if self.modules else ""
+
+    def stack(self) -> int:
+        """The user's frames above, innermost first, as a number; :meth:`lines` turns it into text."""
+        frames = []
+        frame = sys._getframe(1)
+        visible = self.visible
+        while frame is not None:
+            code = frame.f_code
+            seen = visible.get(code)
+            if seen is None:
+                name = code.co_filename
+                seen = visible[code] = not name.startswith(_HIDDEN) and _SITE not in name
+            if seen:
+                frames.append((code, frame.f_lineno))
+                if len(frames) == DEPTH:
+                    break
+            frame = frame.f_back
+        key = tuple(frames)
+        index = self.stacks.get(key)
+        if index is None:
+            index = self.stacks[key] = len(self.stack_list)
+            self.stack_list.append(key)
+        return index
+
+    def lines(self, stack: int) -> list[str]:
+        """The frames of a stack as "file:line in function: source", innermost first."""
+        if not 0 <= stack < len(self.stack_list):
+            return []
+        return [
+            f"{code.co_filename}:{line} in {code.co_name}: {linecache.getline(code.co_filename, line).strip()}"
+            for code, line in self.stack_list[stack]
+        ]
+
+    def locate(self, call: int) -> tuple[str, str, int]:
+        """(phase, module path, forward call or -1) of the call that is running."""
+        node = torch._C._current_autograd_node()
+        if node is not None:
+            index, module, _ = self.forward_of.get(node._sequence_nr(), (-1, "", -1))
+            return "backward", module, index
+        if self.optimizer is not None:
+            return "optimizer", self.optimizer, -1
+        sequence = torch._C._autograd._get_sequence_nr()
+        module = self.path()
+        if sequence != self.last_sequence:
+            # A node of the autograd graph was made for this call: its backward pass will ask where that was.
+            self.last_sequence = sequence
+            self.forward_of[sequence - 1] = (call, module, self.stack())
+        return "forward", module, -1

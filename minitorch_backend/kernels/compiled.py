@@ -1,0 +1,188 @@
+"""Kernels from C++ and CUDA sources: a trampoline with plain arguments around the user's function, called by ctypes.
+
+The user writes a function with the operator's name, results first, then the arguments in the order of the schema:
+
+    void silu(Tensor out, Tensor self) { … }                                     // C++
+    void silu(Tensor out, Tensor self, cudaStream_t stream) { f<<<…, stream>>>(…); }   // CUDA
+    __global__ void silu(Tensor out, Tensor self) { … }        // CUDA, launched by us: an element of out a thread
+"""
+
+import ctypes
+import math
+import re
+import struct
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+
+from minitorch_backend.kernels import compiler, nvrtc, schema
+from minitorch_backend.kernels.errors import CompileError, KernelError
+
+MAX_DIM = 12
+TENSOR = struct.Struct(f"<Qqii{MAX_DIM}q{MAX_DIM}q")
+LIST = struct.Struct(f"<q{MAX_DIM}q")
+BLOCK = 256  # threads of a block when we launch
+MESSAGE = 1024
+NO_INT = -(2**63)
+# c10::ScalarType's numbers, the C++ type, and the type to compute in
+CPP = {
+    torch.uint8: (0, "uint8_t", "uint8_t"), torch.int8: (1, "int8_t", "int8_t"), torch.int16: (2, "int16_t", "int16_t"),
+    torch.int32: (3, "int32_t", "int32_t"), torch.int64: (4, "int64_t", "int64_t"), torch.float16: (5, "Half", "float"),
+    torch.float32: (6, "float", "float"), torch.float64: (7, "double", "double"), torch.bool: (11, "bool", "bool"),
+    torch.bfloat16: (15, "BFloat16", "float"),
+}  # fmt: skip
+READ = {
+    "Tensor": "minitorch::Tensor",
+    "int": "int64_t",
+    "float": "double",
+    "bool": "bool",
+    "list": "minitorch::IntList",
+}
+
+CUDA_PARTS = (
+    "#include <cuda_runtime.h>\n",
+    "[[maybe_unused]] auto stream = static_cast<cudaStream_t>(handle);\n    ",
+    "const cudaError_t launch = cudaGetLastError();\n"
+    "    if (launch != cudaSuccess) throw std::runtime_error(cudaGetErrorString(launch));\n    ",
+)
+
+
+def is_global(source: str, name: str) -> bool:
+    """Whether the function is one that we launch."""
+    return bool(re.search(rf"__global__\s+(?:\w+\s+)*?void\s+(?:__launch_bounds__\([^)]*\)\s*)?{name}\b", source))
+
+
+def prelude(name: str, dtype: torch.dtype, source: str) -> str:
+    """Our header, the types, and the user's source with its own line numbers."""
+    _, scalar, compute = CPP[dtype]
+    return f"""#include "minitorch_kernel.h"
+using namespace minitorch;
+using scalar_t = {scalar};
+using opmath_t = {compute};
+#line 1 "{name}"
+{source}
+"""
+
+
+def wrap(source: str, operator: schema.Operator, dtype: torch.dtype, results: int, cuda: bool) -> str:
+    """The translation unit: our header, the user's source, and the trampoline that calls the function in it."""
+    kinds = ["Tensor"] * results + [kind for _, kind in schema.kernel_arguments(operator.functional)]
+    reads, offset = [], 0
+    for kind in kinds:
+        size = {"Tensor": TENSOR.size, "list": LIST.size}.get(kind, 8)
+        read = f"*reinterpret_cast<const {READ[kind] if kind != 'bool' else 'int64_t'}*>(arguments + {offset})"
+        reads.append(f"({read}) != 0" if kind == "bool" else read)
+        offset += size
+    launched = cuda and is_global(source, operator.base)
+    call = f"{operator.base}({', '.join(reads)}{', stream' if cuda and not launched else ''})"
+    if launched:
+        call = f"{operator.base}<<<blocks, {BLOCK}, 0, stream>>>({', '.join(reads)})"
+    header, stream, after = CUDA_PARTS if cuda else ("", "", "")
+    return f"""{header}#include <cstring>
+{prelude(operator.base, dtype, source)}#line 1 "call of {operator.base}"
+extern "C" int minitorch_call([[maybe_unused]] const char* arguments, [[maybe_unused]] void* handle,
+                              [[maybe_unused]] int64_t blocks, char* message) {{
+  try {{
+    {stream}{call};
+    {after}return 0;
+  }} catch (const std::exception& error) {{
+    std::strncpy(message, error.what(), {MESSAGE - 1});
+  }} catch (...) {{
+    std::strncpy(message, "an exception that is not a std::exception", {MESSAGE - 1});
+  }}
+  return 1;
+}}
+"""
+
+
+def pack_tensor(t: torch.Tensor | None) -> bytes:
+    if t is None:
+        return bytes(TENSOR.size)
+    dim = t.dim()
+    if dim > MAX_DIM:
+        raise KernelError(f"a compiled kernel takes tensors of at most {MAX_DIM} dimensions, not {dim}")
+    rest = [0] * (MAX_DIM - dim)
+    number = CPP[t.dtype][0]
+    return TENSOR.pack(t.data_ptr(), t.numel(), number, dim, *t.shape, *rest, *t.stride(), *rest)
+
+
+def pack(kind: str, value: Any) -> bytes:
+    if kind == "Tensor":
+        return pack_tensor(value)
+    if kind == "list":
+        values = list(value or ())
+        return LIST.pack(len(values), *values, *[0] * (MAX_DIM - len(values)))
+    if kind == "float":
+        return struct.pack("<d", math.nan if value is None else float(value))
+    return struct.pack("<q", NO_INT if value is None else int(value))
+
+
+class CompiledKernel:
+    """The user's source, compiled for each dtype when it is first needed."""
+
+    def __init__(self, source: str, operator: schema.Operator, cuda: bool, flags: Sequence[str] = ()) -> None:
+        self.source, self.operator, self.cuda, self.flags = source, operator, cuda, tuple(flags)
+        self.kinds = [kind for _, kind in schema.kernel_arguments(operator.functional)]
+        self.results = len(operator.functional._schema.returns)
+        self.functions: dict[torch.dtype, Any] = {}
+
+    def prepare(self, dtype: torch.dtype) -> Any:
+        """The entry point for a dtype. Raises CompileError."""
+        if dtype not in self.functions:
+            if dtype not in CPP:
+                raise KernelError(f"a compiled kernel cannot take {dtype}")
+            if self.cuda and compiler.nvcc() is None:
+                self.functions[dtype] = self._by_nvrtc(dtype)
+                return self.functions[dtype]
+            text = wrap(self.source, self.operator, dtype, self.results, self.cuda)
+            library = compiler.library(text, f"the kernel for {self.operator.name}", self.cuda, self.flags)
+            function = library.minitorch_call
+            function.argtypes = [ctypes.c_char_p, ctypes.c_void_p, ctypes.c_int64, ctypes.c_char_p]
+            self.functions[dtype] = function
+        return self.functions[dtype]
+
+    def _by_nvrtc(self, dtype: torch.dtype) -> nvrtc.Function:
+        name = self.operator.base
+        if not is_global(self.source, name):
+            raise CompileError(f"there is no nvcc; NVRTC takes a __global__ function {name}, which is launched for you")
+        return nvrtc.Function(prelude(name, dtype, self.source), name, self.flags)
+
+    def __call__(self, outputs: list[torch.Tensor], values: list[Any], dtype: torch.dtype) -> None:
+        function = self.functions.get(dtype) or self.prepare(dtype)
+        parts = [*map(pack_tensor, outputs), *map(pack, self.kinds, values)]
+        message = ctypes.create_string_buffer(MESSAGE)
+        blocks = min(max(1, -(-outputs[0].numel() // BLOCK)), 2**31 - 1)
+        with Stream(outputs[0].device, self.cuda) as handle:
+            if isinstance(function, nvrtc.Function):
+                function(parts, blocks, BLOCK, handle)
+            elif function(b"".join(parts), handle, blocks, message) != 0:
+                raise KernelError(
+                    f"the kernel for {self.operator.name} failed: {message.value.decode(errors='replace')}"
+                )
+
+
+class Stream:
+    """The CUDA handle of the current stream. Where it has none, the default stream, between two waits."""
+
+    def __init__(self, device: torch.device, cuda: bool) -> None:
+        self.device, self.wait, self.handle = device, False, None
+        if not cuda:
+            return
+        stream = getattr(torch, device.type).current_stream(device)
+        for name in ("cuda_stream", "native_handle"):
+            try:
+                self.handle = getattr(stream, name)
+            except (AttributeError, RuntimeError):
+                continue
+            return
+        self.wait = True
+
+    def __enter__(self) -> int | None:
+        if self.wait:
+            getattr(torch, self.device.type).synchronize(self.device)
+        return self.handle
+
+    def __exit__(self, *exc: object) -> None:
+        if self.wait:
+            getattr(torch, self.device.type).synchronize(self.device)

@@ -1,0 +1,153 @@
+"""Compiles a user's source at run time and keeps the result, under a hash of everything that it depends on."""
+
+import ctypes
+import functools
+import hashlib
+import os
+import pathlib
+import platform
+import shutil
+import subprocess
+import sys
+import tempfile
+
+from minitorch_backend.kernels.errors import CompileError
+
+PACKAGE = pathlib.Path(__file__).resolve().parent
+INCLUDE = PACKAGE / "include"
+TIME_LIMIT = 300  # seconds for one compilation
+# As our own kernels are built; NaN and signed zero keep their meaning.
+CXX_FLAGS = ("-std=c++20", "-O3", "-fPIC", "-fopenmp", "-fno-math-errno", "-fno-trapping-math", "-Wall")
+NATIVE = "-march=native" if platform.machine() in ("x86_64", "AMD64") else "-mcpu=native"
+
+
+def include_folders() -> list[pathlib.Path]:
+    """The header for users, and our own that it stands on: the source tree's, or the copies that were installed."""
+    source = PACKAGE.parents[1] / "csrc"
+    return [INCLUDE, source if (source / "core" / "half.h").exists() else INCLUDE / "csrc"]
+
+
+def cache_folder() -> pathlib.Path:
+    """Where compiled kernels are kept: MINITORCH_KERNEL_CACHE, or the user's cache."""
+    chosen = os.environ.get("MINITORCH_KERNEL_CACHE")
+    if chosen:
+        return pathlib.Path(chosen)
+    return pathlib.Path(os.environ.get("XDG_CACHE_HOME") or pathlib.Path.home() / ".cache") / "minitorch" / "kernels"
+
+
+@functools.cache
+def cxx() -> str:
+    """The C++ compiler: $CXX or the first that is there. Raises CompileError when there is none."""
+    for name in filter(None, (os.environ.get("CXX"), "g++", "c++", "clang++")):
+        if path := shutil.which(name):
+            return path
+    raise CompileError("no C++ compiler: looked for $CXX, g++, c++ and clang++")
+
+
+@functools.cache
+def nvcc() -> str | None:
+    """CUDA's compiler, if it is there."""
+    home = os.environ.get("CUDA_HOME", "/usr/local/cuda")
+    return shutil.which("nvcc") or shutil.which("nvcc", path=f"{home}/bin")
+
+
+def cuda_architecture() -> str:
+    """The architecture to compile CUDA for: that of the device."""
+    import torch
+
+    major, minor = torch.minitorch.get_device_capability(0)
+    return f"sm_{major}{minor}" if major else "native"
+
+
+@functools.cache
+def version(compiler: str) -> str:
+    """What the compiler says it is, and the processor: -march=native means another thing on another one."""
+    done = subprocess.run([compiler, "--version"], capture_output=True, text=True, check=False)
+    info = pathlib.Path("/proc/cpuinfo")
+    features = (
+        next((line for line in info.read_text().splitlines() if line.startswith("flags")), "") if info.exists() else ""
+    )
+    return done.stdout + platform.machine() + features
+
+
+@functools.cache
+def headers() -> str:
+    """The text of the headers that a source may include."""
+    first, ours = include_folders()
+    names = ("core/half.h", "core/macros.h", "kernels/functors/math.h")
+    return "".join(p.read_text() for p in (first / "minitorch_kernel.h", *(ours / n for n in names)) if p.exists())
+
+
+@functools.cache
+def share_openmp() -> None:
+    """Let compiled kernels find the OpenMP that torch has loaded, so that the process keeps one pool of threads."""
+    maps = pathlib.Path("/proc/self/maps")
+    if not maps.exists():
+        return
+    for line in maps.read_text().splitlines():
+        path = line.split()[-1]
+        if "/libgomp" in path or "/libomp" in path or "/libiomp" in path:
+            ctypes.CDLL(path, mode=ctypes.RTLD_GLOBAL)
+            return
+
+
+def _run(commands: list[list[str]], folder: pathlib.Path, title: str) -> None:
+    for command in commands:
+        try:
+            done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False, timeout=TIME_LIMIT)
+        except subprocess.TimeoutExpired:
+            raise CompileError(f"{title}: the compiler did not end within {TIME_LIMIT} s") from None
+        if done.returncode != 0:
+            message = (done.stderr or done.stdout).strip()
+            raise CompileError(f"{title} does not compile:\n{message}\n({' '.join(command)})")
+
+
+def library(source: str, title: str, cuda: bool = False, flags: tuple[str, ...] = ()) -> ctypes.CDLL:
+    """The source, compiled and loaded. Raises CompileError with the compiler's message.
+
+    The same source, flags, headers, compiler and processor are compiled once and then found in the cache.
+    """
+    return ctypes.CDLL(str(build(source, title, cuda, tuple(flags))))
+
+
+def build(source: str, title: str, cuda: bool = False, flags: tuple[str, ...] = ()) -> pathlib.Path:
+    """The path of the compiled library."""
+    includes = [f"-I{folder}" for folder in include_folders()]
+    if cuda:
+        compiler = nvcc()
+        if compiler is None:
+            raise CompileError(f"{title}: no nvcc on the PATH or under $CUDA_HOME")
+        options = [
+            "-std=c++20",
+            "-O3",
+            f"-arch={cuda_architecture()}",
+            "--expt-relaxed-constexpr",
+            "-Xcompiler",
+            "-fPIC",
+            "-DMINITORCH_ARCH=cuda",
+        ]
+    else:
+        compiler = cxx()
+        options = [*CXX_FLAGS, NATIVE, "-DMINITORCH_ARCH=user"]
+        share_openmp()
+    key = hashlib.sha256("\0".join([source, headers(), version(compiler), *options, *flags]).encode()).hexdigest()[:24]
+    target = cache_folder() / f"{key}.so"
+    if target.exists():
+        return target
+    target.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory() as name:
+        folder = pathlib.Path(name)
+        file = folder / ("kernel.cu" if cuda else "kernel.cpp")
+        file.write_text(source)
+        if cuda or "clang" in pathlib.Path(os.path.realpath(compiler)).name or sys.platform == "darwin":
+            commands = [[compiler, *options, *includes, *flags, "-shared", str(file), "-o", "kernel.so"]]
+        else:  # linked without -fopenmp: GCC would bring a second OpenMP library
+            commands = [
+                [compiler, *options, *includes, *flags, "-c", str(file), "-o", "kernel.o"],
+                [compiler, "-shared", "kernel.o", "-o", "kernel.so"],
+            ]
+        _run(commands, folder, title)
+        finished = target.with_suffix(f".{os.getpid()}")
+        shutil.copy(folder / "kernel.so", finished)
+        os.replace(finished, target)  # another process may be building the same
+    return target

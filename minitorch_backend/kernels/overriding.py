@@ -1,0 +1,283 @@
+"""Replacing an operator of the device by a user's kernel, and putting it back."""
+
+import contextlib
+import threading
+import warnings
+from collections.abc import Callable, Iterable, Iterator
+from types import TracebackType
+from typing import Any
+
+import torch
+
+from minitorch_backend.kernels import compiled, schema
+from minitorch_backend.kernels.errors import KernelError
+
+KEY = "PrivateUse1"
+REMEMBERED = 1024  # shapes whose results are known without asking PyTorch's meta function again
+_active: list["Override"] = []
+_collecting: list[list["Override"]] = []
+_inside = threading.local()
+
+
+class Override:
+    """One operator, replaced. Ends with ``restore()`` or the ``with`` block; see ``kernels.override`` for the rest."""
+
+    def __init__(
+        self, operator: schema.Operator, run: Callable[..., Any], dtypes: frozenset[torch.dtype] | None, title: str
+    ) -> None:
+        self.operator, self.run, self.dtypes, self.title = operator, run, dtypes, title
+        self.calls = 0  # how often the kernel, and not the original, did the work
+        self.library: torch.library.Library | None = None
+        self.originals: dict[str, Any] = {}
+        self.results: dict[Any, list[torch.Tensor]] = {}
+
+    def __repr__(self) -> str:
+        return (
+            f"<{self.title} for {self.operator.name}, {'active' if self.library else 'not active'}, {self.calls} calls>"
+        )
+
+    def install(self) -> "Override":
+        if self.library is not None:
+            return self
+        library = torch.library.Library(self.operator.functional.namespace, "IMPL")
+        forms = {self.operator.functional: self._functional}
+        if self.operator.inplace is not None:
+            forms[self.operator.inplace] = self._inplace
+        if self.operator.out is not None:
+            forms[self.operator.out] = self._out
+        with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", message="(?s).*[Oo]verrid")
+            for form, function in forms.items():
+                name = form.name()
+                with contextlib.suppress(RuntimeError):  # an operator without a kernel goes to the fallback
+                    self.originals[name] = torch.library.get_kernel(name, KEY)
+                library.impl(name, function, KEY, with_keyset=True, allow_override=True)
+        self.library = library
+        _active.append(self)
+        return self
+
+    def restore(self) -> None:
+        """Put the operator back as it was. A second call does nothing."""
+        if self.library is not None:
+            self.library._destroy()
+            self.library = None
+            self.originals.clear()
+            _active.remove(self)
+
+    def __enter__(self) -> "Override":
+        return self.install()
+
+    def __exit__(self, kind: type | None, error: BaseException | None, traceback: TracebackType | None) -> None:
+        self.restore()
+
+    def _original(self, form: torch._ops.OpOverload, keys: Any, args: tuple, kwargs: dict) -> Any:
+        kernel = self.originals.get(form.name())
+        if kernel is None:
+            raise KernelError(
+                f"{form.name()} has no kernel on this device but the one given, which does not take this call"
+            )
+        return kernel.call_boxed(keys, *args, **kwargs)
+
+    def _takes(self, args: tuple, kwargs: dict) -> bool:
+        """Whether this call is for the kernel: its dtype was asked for, and it does not come from the kernel itself."""
+        if self in getattr(_inside, "overrides", ()):
+            return False
+        first = first_tensor((*args, *kwargs.values()))
+        return self.dtypes is None or (first is not None and first.dtype in self.dtypes)
+
+    def _compute(self, args: tuple, kwargs: dict) -> Any:
+        inside = _inside.__dict__.setdefault("overrides", [])
+        inside.append(self)
+        try:
+            return self.run(self, args, kwargs)
+        finally:
+            inside.pop()
+            self.calls += 1
+
+    def _functional(self, keys: Any, *args: Any, **kwargs: Any) -> Any:
+        if not self._takes(args, kwargs):
+            return self._original(self.operator.functional, keys, args, kwargs)
+        return self._compute(args, kwargs)
+
+    def _inplace(self, keys: Any, *args: Any, **kwargs: Any) -> Any:
+        if not self._takes(args, kwargs):
+            return self._original(self.operator.inplace, keys, args, kwargs)
+        return args[0].copy_(self._compute(args, kwargs))
+
+    def _out(self, keys: Any, *args: Any, **kwargs: Any) -> Any:
+        names = [a.name for a in self.operator.out._schema.arguments if a.is_out]
+        if not self._takes(args, kwargs):
+            return self._original(self.operator.out, keys, args, kwargs)
+        targets = [kwargs.pop(name) for name in names]
+        found = self._compute(args, kwargs)
+        found = list(found) if isinstance(found, (list, tuple)) else [found]
+        for target, value in zip(targets, found, strict=True):
+            target.resize_(value.shape)
+            target.copy_(value)
+        return targets[0] if len(targets) == 1 else tuple(targets)
+
+    def expected(self, args: tuple, kwargs: dict) -> list[torch.Tensor]:
+        """Meta tensors with the shapes, strides and dtypes that the operator's results have.
+
+        Raises what native raises for these arguments.
+        """
+        key = (tuple(map(_key, args)), tuple((k, _key(v)) for k, v in kwargs.items()))
+        found = self.results.get(key)
+        if found is None:
+            on_meta = [to_meta(a) for a in args]
+            result = self.operator.functional(*on_meta, **{k: to_meta(v) for k, v in kwargs.items()})
+            found = [r.detach() for r in (result if isinstance(result, (list, tuple)) else [result])]
+            if len(self.results) >= REMEMBERED:
+                self.results.clear()
+            self.results[key] = found
+        return found
+
+
+def first_tensor(values: Iterable[Any]) -> torch.Tensor | None:
+    for value in values:
+        if isinstance(value, torch.Tensor):
+            return value
+        if isinstance(value, (list, tuple)) and (inner := first_tensor(value)) is not None:
+            return inner
+    return None
+
+
+def _key(value: Any) -> Any:
+    if isinstance(value, torch.Tensor):
+        return (value.dtype, value.shape, value.stride())
+    return tuple(map(_key, value)) if isinstance(value, (list, tuple)) else (type(value), value)
+
+
+def to_meta(value: Any) -> Any:
+    if isinstance(value, torch.Tensor):
+        return torch.empty_strided(value.shape, value.stride(), dtype=value.dtype, device="meta")
+    if isinstance(value, (list, tuple)):
+        return [to_meta(v) for v in value]
+    return torch.device("meta") if isinstance(value, torch.device) else value
+
+
+def run_callable(function: Callable[..., Any]) -> Callable[..., Any]:
+    """A Python callable as a kernel: its results must be what the operator's meta function says."""
+
+    def run(override: Override, args: tuple, kwargs: dict) -> Any:
+        result = function(*args, **kwargs)
+        check_results(override, result, override.expected(args, kwargs))
+        return result
+
+    return run
+
+
+def check_results(override: Override, result: Any, expected: list[torch.Tensor]) -> None:
+    """Raises KernelError, which names what was found and what native gives."""
+    found = list(result) if isinstance(result, (list, tuple)) else [result]
+    name = override.operator.name
+    if len(found) != len(expected) or not all(isinstance(f, torch.Tensor) for f in found):
+        kinds = ", ".join(type(f).__name__ for f in found)
+        raise KernelError(f"the kernel for {name} gave {kinds}; the operator gives {len(expected)} tensor(s)")
+    for number, (f, e) in enumerate(zip(found, expected, strict=True)):
+        what = f"result {number} of the kernel for {name}" if len(found) > 1 else f"the result of the kernel for {name}"
+        if f.shape != e.shape:
+            raise KernelError(f"{what} has shape {tuple(f.shape)}, the operator's has {tuple(e.shape)}")
+        if f.dtype != e.dtype:
+            raise KernelError(f"{what} has dtype {f.dtype}, the operator's has {e.dtype}")
+        if f.device.type != "minitorch":
+            raise KernelError(f"{what} is on {f.device}, not on minitorch")
+
+
+def arrange(override: Override, args: tuple, kwargs: dict) -> list[Any]:
+    """The values of a kernel's arguments in the schema's order, with defaults filled in."""
+    values = []
+    taken = {name for name, _ in schema.kernel_arguments(override.operator.functional)}
+    for position, a in enumerate(override.operator.functional._schema.arguments):
+        value = args[position] if position < len(args) else kwargs.get(a.name, a.default_value)
+        if a.name in taken:
+            values.append(value)
+    return values
+
+
+def allocate(override: Override, args: tuple, kwargs: dict) -> tuple[list[torch.Tensor], torch.device]:
+    """Fresh results, laid out as the operator's are."""
+    device = first_tensor((*args, *kwargs.values())).device
+    return [
+        torch.empty_strided(e.shape, e.stride(), dtype=e.dtype, device=device)
+        for e in override.expected(args, kwargs)
+    ], device  # fmt: skip
+
+
+def dense(tensor: torch.Tensor) -> torch.Tensor:
+    return torch.empty(tensor.shape, dtype=tensor.dtype, device=tensor.device)
+
+
+def run_compiled(kernel: compiled.CompiledKernel, strided: bool) -> Callable[..., Any]:
+    """A compiled kernel: results are made here, inputs are made contiguous first unless the kernel takes strides."""
+
+    def run(override: Override, args: tuple, kwargs: dict) -> Any:
+        outputs, _ = allocate(override, args, kwargs)
+        values = arrange(override, args, kwargs)
+        dtype = first_tensor(values).dtype
+        targets = outputs
+        if not strided:
+            values = [v.contiguous() if isinstance(v, torch.Tensor) else v for v in values]
+            targets = [o if o.is_contiguous() else dense(o) for o in outputs]
+        kernel(targets, values, dtype)
+        for output, target in zip(outputs, targets, strict=True):
+            if output is not target:
+                output.copy_(target)
+        return outputs[0] if len(outputs) == 1 else tuple(outputs)
+
+    return run
+
+
+def run_triton(kernel: Any, grid: Callable[..., tuple], constants: dict[str, Any]) -> Callable[..., Any]:
+    """A Triton kernel, called with results, arguments in the schema's order, and the number of elements."""
+
+    def run(override: Override, args: tuple, kwargs: dict) -> Any:
+        outputs, device = allocate(override, args, kwargs)
+        targets = [o if o.is_contiguous() else dense(o) for o in outputs]
+        values = [v.contiguous() if isinstance(v, torch.Tensor) else v for v in arrange(override, args, kwargs)]
+        with triton_stream(device):
+            kernel[grid(*targets, *values)](*targets, *values, targets[0].numel(), **constants)
+        for output, target in zip(outputs, targets, strict=True):
+            if output is not target:
+                output.copy_(target)
+        return outputs[0] if len(outputs) == 1 else tuple(outputs)
+
+    return run
+
+
+@contextlib.contextmanager
+def triton_stream(device: torch.device) -> Iterator[None]:
+    """Triton launches on torch.cuda's current stream: make that ours."""
+    with compiled.Stream(device, cuda=True) as handle:
+        stream = torch.cuda.ExternalStream(handle, device.index) if handle is not None else None
+        with torch.cuda.device(device.index), torch.cuda.stream(stream):
+            yield
+
+
+@contextlib.contextmanager
+def collect() -> Iterator[list[Override]]:
+    """Overrides that are made inside are listed, not installed: how a kernel file is read."""
+    found: list[Override] = []
+    _collecting.append(found)
+    try:
+        yield found
+    finally:
+        _collecting.pop()
+
+
+def deliver(made: Override) -> Override:
+    if _collecting:
+        _collecting[-1].append(made)
+        return made
+    return made.install()
+
+
+def active() -> list[Override]:
+    """The overrides in force, the oldest first."""
+    return list(_active)
+
+
+def restore_all() -> None:
+    """Put every operator back."""
+    for made in reversed(active()):
+        made.restore()

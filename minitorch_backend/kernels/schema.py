@@ -1,0 +1,116 @@
+"""Names of operators, their forms, and how their arguments cross into a kernel."""
+
+import difflib
+from dataclasses import dataclass
+
+import torch
+
+
+@dataclass(frozen=True)
+class Operator:
+    """An operator to be overridden: the form that makes its result, and the two that write somewhere else."""
+
+    functional: torch._ops.OpOverload
+    inplace: torch._ops.OpOverload | None
+    out: torch._ops.OpOverload | None
+
+    @property
+    def name(self) -> str:
+        return self.functional.name()
+
+    @property
+    def base(self) -> str:
+        """The name without namespace and overload."""
+        return self.functional._schema.name.split("::")[1]
+
+
+def find(name: str) -> Operator:
+    """The operator that a name such as "aten::silu" or "aten::add.Tensor" means.
+
+    Raises LookupError with near matches, or with the overloads to choose from.
+    """
+    namespace, _, rest = name.rpartition("::")
+    namespace = namespace or "aten"
+    base, _, overload = rest.partition(".")
+    packet = getattr(getattr(torch.ops, namespace), base, None)
+    dispatched = set(torch._C._dispatch_get_all_op_names())
+    if packet is None:
+        known = {op.split("::")[1].partition(".")[0] for op in dispatched}
+        close = [f"_{base}"] if f"_{base}" in known else []
+        close += [n for n in difflib.get_close_matches(base, known, n=5) if n not in close]
+        raise LookupError(f"there is no operator {name!r}; near matches: {', '.join(close) or 'none'}")
+    every = [o for o in packet.overloads() if getattr(packet, o).name() in dispatched]
+    overloads = [o for o in every if not _writes(getattr(packet, o))]
+    if overload and overload not in every:
+        raise LookupError(f"{namespace}::{base} has no overload {overload!r}; it has {', '.join(every)}")
+    if not overloads or (overload and overload not in overloads):
+        raise LookupError(
+            f"{name} writes into its argument; override the form that makes its result: {base.rstrip('_')}"
+        )
+    chosen = overload or ("default" if "default" in overloads else overloads[0] if len(overloads) == 1 else "")
+    if not chosen:
+        raise LookupError(
+            f"{namespace}::{base} has several forms; name one: {', '.join(f'{base}.{o}' for o in overloads)}"
+        )
+    functional = getattr(packet, chosen)
+    if _composite(functional):
+        inner = [f"aten::{n}" for n in (f"_{base}", f"native_{base}") if hasattr(torch.ops.aten, n)]
+        hint = f"override {' or '.join(inner)}" if inner else "override one of those"
+        raise LookupError(f"{name} is composed of other operators, which bring its gradient: {hint}")
+    return Operator(functional, _inplace(namespace, base, functional), _out(packet, functional))
+
+
+def _writes(overload: torch._ops.OpOverload) -> bool:
+    return any(a.alias_info is not None and a.alias_info.is_write for a in overload._schema.arguments)
+
+
+def _composite(overload: torch._ops.OpOverload) -> bool:
+    has = torch._C._dispatch_has_kernel_for_dispatch_key
+    return has(overload.name(), "CompositeImplicitAutograd")
+
+
+def _shape(overload: torch._ops.OpOverload) -> list[tuple[str, str]]:
+    return [(a.name, str(a.type)) for a in overload._schema.arguments if not a.is_out]
+
+
+def _inplace(namespace: str, base: str, functional: torch._ops.OpOverload) -> torch._ops.OpOverload | None:
+    packet = getattr(getattr(torch.ops, namespace), f"{base}_", None)
+    for name in packet.overloads() if packet else ():
+        if _shape(getattr(packet, name)) == _shape(functional):
+            return getattr(packet, name)
+    return None
+
+
+def _out(packet: torch._ops.OpOverloadPacket, functional: torch._ops.OpOverload) -> torch._ops.OpOverload | None:
+    for name in packet.overloads():
+        overload = getattr(packet, name)
+        if any(a.is_out for a in overload._schema.arguments) and _shape(overload) == _shape(functional):
+            return overload
+    return None
+
+
+def kernel_arguments(functional: torch._ops.OpOverload) -> list[tuple[str, str]]:
+    """(name, kind) of the arguments that a compiled kernel takes; kinds: Tensor, int, float, bool, list.
+
+    Tensors, numbers and lists of integers go in, in the order of the schema. A Scalar becomes a double, an optional
+    integer that is not given the smallest int64, an optional float NaN; other arguments (a memory format, a text) stay
+    out. Raises LookupError for an operator with arguments that cannot be left out.
+    """
+    found = []
+    for a in functional._schema.arguments:
+        kind = str(a.type)
+        if kind in ("Tensor", "Optional[Tensor]"):
+            found.append((a.name, "Tensor"))
+        elif kind in ("int", "Optional[int]") and "ScalarType" not in str(a.real_type):
+            found.append((a.name, "int"))
+        elif kind in ("float", "Optional[float]", "number", "Optional[number]"):
+            found.append((a.name, "float"))
+        elif kind == "bool":
+            found.append((a.name, "bool"))
+        elif kind in ("List[int]", "Optional[List[int]]"):
+            found.append((a.name, "list"))
+        elif not a.has_default_value():
+            raise LookupError(
+                f"{functional.name()} takes {a.name} ({kind}), which a compiled kernel cannot: use a Python callable"
+            )
+    return found

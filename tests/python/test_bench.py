@@ -1,0 +1,304 @@
+"""The benchmark: its table of cases, what it says about cases that fail, its result files and its gate."""
+
+import json
+import math
+import pathlib
+import textwrap
+
+import pytest
+import torch
+from click.testing import CliRunner
+
+from minitorch_backend.bench import accuracy, case, limits, machine, report, results, runner
+from minitorch_backend.bench.case import Case, Setup, forward, training
+from minitorch_backend.bench.command import bench
+from minitorch_backend.bench.race import Budget
+from minitorch_backend.bench.results import Result, Run
+
+SHORT = Budget(block=1e-4, rounds=3, target=1.0, seconds=0.0, least=3, warm=1e-3)
+CASES = case.load()
+
+
+def run_one(made, **options):
+    return runner.Runner("cpu", [runner.native("cpu"), runner.OURS], limits.Limits(), SHORT, **options).run(made)
+
+
+def test_table_is_large_and_says_what_it_costs():
+    on_cpu, on_cuda = ([c for c in CASES if backend in c.backends] for backend in ("cpu", "cuda"))
+    assert len(on_cpu) >= 150 and len(on_cuda) >= 150
+    assert sum(c.quick for c in on_cpu) >= 30
+    free = ("copies", "sort", "overhead")
+    silent = [
+        c.full_name for c in CASES if c.family != "overhead" and "training step" not in c.name and c.bytes is None
+    ]
+    assert not silent
+    arithmetic = (
+        "pointwise",
+        "reductions",
+        "matmul",
+        "convolution",
+        "norms",
+        "softmax",
+        "losses",
+        "attention",
+        "models",
+    )
+    assert not [
+        c.full_name for c in CASES if c.family in arithmetic and c.flops is None and "training step" not in c.name
+    ]
+    assert all(c.flops is None for c in CASES if c.family in free)
+    assert all(c.unchecked for c in CASES if c.check == "none")
+
+
+def test_floors_are_cases():
+    floors = {c.full_name: c.floor for c in CASES if c.floor is not None and "cpu" in c.backends}
+    assert floors["pointwise/add 16M f32"] == 1.2 and floors["matmul/square 2048x2048x2048 f32"] == 0.7
+    assert floors["models/char-GPT training step"] == 0.8 and len(floors) >= 20
+    cuda = {c.full_name: c.floor for c in CASES if c.floor is not None and "cuda" in c.backends}
+    assert cuda["matmul/square 4096x4096x4096 bf16"] == 0.6 and cuda["optimizers/AdamW foreach 1k f32"] == 1.5
+
+
+def test_inputs_are_the_same_everywhere_and_exact_in_the_reference():
+    made = {}
+    for device, reference in (("cpu", False), ("minitorch", False), ("cpu", True)):
+        setup = Setup(torch.device(device), torch.bfloat16, reference)
+        module = setup.module(lambda: torch.nn.Linear(3, 2))
+        made[device, reference] = [setup.normal(5), setup.integers(9, 4), *module.parameters()]
+    for native, ours, truth in zip(*made.values(), strict=True):
+        assert torch.equal(native, ours.cpu()) and native.dtype == ours.dtype
+        assert torch.equal(native.to(truth.dtype), truth)
+        assert truth.dtype == (torch.float64 if native.is_floating_point() else torch.int64)
+
+
+def test_a_case_is_judged_timed_and_weighed():
+    n = 2**22
+    made = Case("gelu", lambda s: forward(torch.nn.functional.gelu, s.normal(n)), 8.0 * n, 1.0 * n, family="x")
+    measured = limits.Limits({1024: 1e10}, {1024: 1e10}, {"float32": 1e11})
+    result = runner.Runner("cpu", [runner.native("cpu"), runner.OURS], measured, SHORT).run(made)
+    assert result.status == "ok" and result.rounds == 3 and result.seconds.keys() == {"cpu", "minitorch"}
+    assert result.low <= result.ratio <= result.high and result.bound == "memory"
+    assert result.share == pytest.approx(8.0 * n / 1e10 / result.seconds["minitorch"])
+    assert 0 < result.errors["minitorch"] < 1e-6
+    assert result.peak["minitorch"] == pytest.approx(4 * n, rel=0.3) and result.peak["cpu"] == pytest.approx(
+        4 * n, rel=0.3
+    )
+
+
+def test_gradients_belong_to_the_result():
+    work = training(Setup(torch.device("cpu")), lambda x: (x * x).sum(), x := torch.randn(4, requires_grad=True))
+    value, grad = work()
+    assert torch.equal(grad, 2 * x.detach()) and value == (x * x).sum()
+
+
+def scaled_on_minitorch(factor):
+    def make(setup):
+        x = setup.normal(1000)
+        return lambda: x * (factor if x.device.type == "minitorch" else 1.0)
+
+    return make
+
+
+@pytest.mark.parametrize(
+    "factor,status", [(1.0, "ok"), (1 + 3e-6, "less accurate"), (1.1, "wrong")], ids=["right", "less", "wrong"]
+)
+def test_errors_are_marked(factor, status):
+    assert run_one(Case("scaled", scaled_on_minitorch(factor))).status == status
+
+
+def test_wrong_dtype_or_shape_is_wrong():
+    x, y = torch.ones(3), torch.ones(3).double()
+    assert accuracy.compare([x], [y], [y]).verdict == "wrong"
+    assert accuracy.compare([x], [x[:2]], [y]).verdict == "wrong"
+    assert accuracy.compare([x], [torch.tensor([1, math.nan, 1.0])], [y]).verdict == "wrong"
+    assert accuracy.compare([x], [], [y]).verdict == "wrong"
+
+
+def test_a_case_that_fails_is_a_result():
+    def fail(setup):
+        raise RuntimeError("no such thing\nsecond line")
+
+    result = run_one(Case("failing", fail))
+    assert result.status == "failed" and result.message.startswith("RuntimeError: no such thing (test_bench.py:")
+    assert not result.timed
+
+
+def test_out_of_memory_is_a_result():
+    torch.minitorch.set_per_process_memory_fraction(1e-4)
+    try:
+        result = run_one(
+            Case("large", lambda s: lambda: torch.empty(2**33, device=s.device) if s.device.type != "cpu" else 0)
+        )
+    finally:
+        torch.minitorch.set_per_process_memory_fraction(1.0)
+    assert result.status == "out of memory" and "OutOfMemoryError" in result.message
+    assert run_one(Case("small", lambda s: forward(torch.neg, s.normal(8)))).status == "ok"
+
+
+def test_near_matches():
+    with pytest.raises(LookupError, match="softmax"):
+        case.choose(CASES, "sofmax", "cpu")
+    with pytest.raises(LookupError, match="--list"):
+        case.choose(CASES, "qqqqqqq", "cpu")
+
+
+def test_limits():
+    found = limits.Limits({1024: 8e10, 4096: 2e10}, {1024: 4e10}, {"float32": 1e11, "float64": 5e10})
+    assert found.bandwidth_at(10) == 8e10 and found.bandwidth_at(1e9) == 2e10 and found.bandwidth_at(2048) == 5e10
+    assert found.peak_of(torch.int64) == 1e11
+    assert found.best_time(Case("a", None, 4096.0, 1e6, torch.float64)) == (2e-5, "arithmetic")
+    assert found.best_time(Case("a", None, 4e6, 1e6)) == (2e-4, "memory")
+    assert found.best_time(Case("a", None)) is None
+    assert limits.Limits.from_json(json.loads(json.dumps(found.to_json()))) == found
+
+
+def test_probes_give_plausible_figures():
+    measured = limits.measure_cpu(sizes=(2**20,))
+    assert 1e8 < measured.copy[2**20] < 1e13 and 1e8 < measured.read[2**20] < 1e13
+    assert all(1e8 < peak < 1e14 for peak in measured.peak.values()) and len(measured.peak) == 3
+
+
+def test_result_files_come_back(tmp_path):
+    path = tmp_path / "r.jsonl"
+    writer = results.Writer(
+        path, machine.describe() | {"rival": "cpu"}, limits.Limits({8: 1.0}, {8: 2.0}, {"float32": 3.0})
+    )
+    result = Result("f/a", "f", rival="cpu", seconds={"cpu": 2.0, "minitorch": 1.0}, ratio=2.0, low=1.9, high=math.inf)
+    writer.add(result)
+    writer.close()
+    run = results.read(path)
+    assert run.limits.copy == {8: 1.0} and run.machine["torch"] == torch.__version__
+    assert run.results["f/a"].ratio == 2.0 and run.results["f/a"].high is None and run.results["f/a"].estimate is None
+    path.write_text("nonsense\n")
+    with pytest.raises(ValueError, match=r"r\.jsonl:1 is not a line of a result file"):
+        results.read(path)
+
+
+def test_another_machine_is_refused():
+    a, b = Run({"device": "x", "torch": "2.13"}, None, {}), Run({"device": "y", "torch": "2.13"}, None, {})
+    assert results.refuse(a, b) == "the runs are not from the same machine and versions: device: x and y"
+    assert results.refuse(a, a) == ""
+
+
+def test_busy_machine_is_said():
+    result = Result("f/a", "f", rival="cpu", ratio=2.0, low=1.9, high=2.1, load=0.4, busy=True)
+    assert "machine busy (40%)" in report.marks(result)
+    assert "too busy for 1" in report.summary([result], "cpu")
+    load = machine.Load.now()
+    load.wall -= 1.0  # a second in which the system did nothing that this process did not
+    assert 0.0 <= load.others_until_now() <= 1.0
+
+
+@pytest.fixture
+def folder(tmp_path):
+    cases = tmp_path / "own" / "cases"
+    cases.mkdir(parents=True)
+    (cases / "tiny.py").write_text(
+        textwrap.dedent("""
+            import torch
+            from minitorch_backend.bench.case import Case, forward
+
+            def broken(setup):
+                raise ValueError("broken on purpose")
+
+            CASES = [
+                Case("exp", lambda s: forward(torch.exp, s.normal(64)), bytes=512.0, quick=True),
+                Case("broken", broken),
+                Case("floored", lambda s: forward(torch.exp, s.normal(64)), floor=1e9),
+            ]
+        """)
+    )
+    yield cases
+    import sys
+
+    for name in [n for n in sys.modules if n.split(".")[0] == "own"]:
+        del sys.modules[name]
+    sys.path.remove(str(tmp_path))
+
+
+@pytest.fixture
+def quick_limits(monkeypatch):
+    monkeypatch.setattr(
+        limits, "measure", lambda backend, advance: limits.Limits({8: 1e10}, {8: 1e10}, {"float32": 1e11})
+    )
+
+
+def invoke(*arguments):
+    result = CliRunner().invoke(bench, [str(a) for a in arguments])
+    assert result.exception is None or isinstance(result.exception, SystemExit), result.exception
+    return result
+
+
+def test_command_goes_on_after_a_failure(folder, quick_limits, tmp_path):
+    out = tmp_path / "r.jsonl"
+    found = invoke("--cases", folder, "--quick", "--only", "tiny", "--json", out, "--only", ".")
+    assert found.exit_code == 0 and "1 cases" in found.output
+    found = invoke("--cases", folder, "--only", "exp|broken", "--json", out, "--check")
+    assert (
+        found.exit_code == 1
+        and "ValueError: broken on purpose" in found.output
+        and "failed: tiny/broken" in found.output
+    )
+    lines = [json.loads(line) for line in out.read_text().splitlines()]
+    assert [line["kind"] for line in lines] == ["machine", "limits", "case", "case"]
+    assert {"processor", "threads", "clock_mhz", "torch", "commit", "isa", "date"} <= lines[0].keys()
+
+
+def test_command_compares_and_gates(folder, quick_limits, tmp_path):
+    out = tmp_path / "old.jsonl"
+    assert invoke("--cases", folder, "--only", "exp", "--json", out).exit_code == 0
+    lines = [json.loads(line) for line in out.read_text().splitlines()]
+    lines[2] |= {"ratio": lines[2]["ratio"] * 50, "low": lines[2]["low"] * 50, "high": lines[2]["ratio"] * 51}
+    out.write_text("\n".join(map(json.dumps, lines)))
+    arguments = ("--cases", folder, "--only", "exp", "--json", tmp_path / "new.jsonl", "--compare", out)
+    found = invoke(*arguments)
+    assert found.exit_code == 1 and "slower than in the older run: tiny/exp" in found.output
+    lines[0]["processor"] = "abacus"
+    out.write_text("\n".join(map(json.dumps, lines)))
+    found = invoke(*arguments)
+    assert found.exit_code == 1 and "abacus" in found.output and "--force" in found.output
+    found = invoke(*arguments, "--force")
+    assert found.exit_code == 1 and "compared although" in found.output and "slower" in found.output
+
+
+def test_command_knows_its_names(folder, tmp_path):
+    assert "3 cases" in invoke("--cases", folder, "--list").output
+    found = invoke("--cases", folder, "--only", "exq")
+    assert found.exit_code == 1 and "near matches: tiny/exp" in found.output
+    assert "not a regular expression" in invoke("--cases", folder, "--only", "(").output
+    found = invoke("--cases", folder, "--against", "cdua")
+    assert found.exit_code == 2 and "near matches: cuda" in found.output
+    assert "no cases in" in invoke("--cases", tmp_path / "nowhere", "--list").output
+
+
+def test_self_race_runs(folder, quick_limits, tmp_path):
+    out = tmp_path / "self.jsonl"
+    assert invoke("--cases", folder, "--only", "exp", "--against", "self", "--json", out).exit_code == 0
+    assert list(results.read(out).results["tiny/exp"].seconds) == ["cpu", "cpu again"]
+
+
+def test_plots(tmp_path):
+    pytest.importorskip("matplotlib")
+    from minitorch_backend.bench import plots
+
+    made = {
+        f"{f}/a": Result(f"{f}/a", f, rival="cpu", seconds={"cpu": 2e-3, "minitorch": 1e-3}, ratio=r, low=r, high=r,
+                         bytes=1e6, flops=1e7)
+        for f, r in (("x", 2.0), ("y", 0.5))
+    }  # fmt: skip
+    run = Run({"rival": "cpu"}, limits.Limits({2**20: 1e11, 2**28: 1e10}, {}, {"float32": 1e11}), made)
+    for path in plots.save(run, tmp_path):
+        assert path.stat().st_size > 5000 and isinstance(path, pathlib.Path)
+
+
+def test_host_cost_is_split():
+    from minitorch_backend import _C
+    from minitorch_backend.bench import host
+
+    assert set(_C.hollow_operators()) == set(host.calls("minitorch"))
+    a = torch.ones(8, device="minitorch")
+    with host.hollow("add.Tensor", "minitorch"):
+        assert (a + a).data_ptr() == a.data_ptr()
+    assert torch.equal((a + a).cpu(), torch.full((8,), 2.0))
+    found = host.measure("mm", "cpu", count=50, rounds=3)
+    assert found.keys() == {"native", "native hollow", "whole", "idle", "hollow"} and min(found.values()) > 0
+    assert torch.equal(torch.mm(torch.eye(2, device="minitorch"), torch.eye(2, device="minitorch")).cpu(), torch.eye(2))
