@@ -35,6 +35,11 @@ CASES = {
     "2d dilation": (F.conv2d, (2, 5, 12, 13), (7, 5, 3, 3), None, dict(dilation=2, padding=2)),
     "2d groups": (F.conv2d, (2, 6, 9, 9), (9, 2, 3, 3), 9, dict(groups=3)),
     "2d depthwise": (F.conv2d, (2, 6, 9, 9), (6, 1, 3, 3), 6, dict(groups=6, padding=1)),
+    # More channels than a vector, for what the channels of a channels-last image do side by side.
+    "2d depthwise wide": (F.conv2d, (2, 85, 9, 7), (85, 1, 3, 3), 85, dict(groups=85, padding=1)),
+    "2d depthwise stride": (F.conv2d, (2, 21, 9, 8), (21, 1, 5, 3), None, dict(groups=21, stride=2, padding=(3, 2))),
+    "3d depthwise": (F.conv3d, (1, 8, 4, 5, 3), (8, 1, 3, 2, 3), 8, dict(groups=8, padding=1, dilation=(1, 2, 1))),
+    "t2d depthwise": (F.conv_transpose2d, (2, 40, 4, 5), (40, 1, 3, 3), 40, dict(groups=40, stride=2)),
     "2d 1x1": (F.conv2d, (2, 6, 9, 9), (8, 6, 1, 1), 8, {}),
     "2d 1x1 stride": (F.conv2d, (2, 6, 9, 9), (8, 6, 1, 1), 8, dict(stride=2)),
     "2d same": (F.conv2d, (2, 3, 9, 9), (4, 3, 4, 3), 4, dict(padding="same")),
@@ -84,6 +89,21 @@ def test_channels_last(case, input_last, weight_last):
 @pytest.mark.parametrize("case", ["1d", "2d", "2d dilation", "3d", "t2d"])
 def test_int64(case):
     assert torch.equal(run(case, torch.int64, DEVICE)[0].cpu(), run(case, torch.int64, "cpu")[0])
+
+
+def test_depthwise_weight_gradient_ignores_the_neighbours():
+    """Rows that are not whole vectors: what lies behind one in memory, here NaN, takes no part."""
+    x = make((1, 3, 4, 7))
+    x[:, :, 2:] = float("nan")
+    weight = make((3, 1, 1, 1), seed=1)
+    for last in (False, True):
+        image = x.to(memory_format=torch.channels_last) if last else x
+        grads = []
+        for device in ("cpu", DEVICE):
+            w = weight.to(device).requires_grad_()
+            F.conv2d(image.to(device)[:, :, :2], w, groups=3).sum().backward()
+            grads.append(w.grad)
+        close(grads[1], grads[0], strides=False)
 
 
 @pytest.mark.parametrize("case", ["1d", "2d stride", "2d groups", "t2d"])

@@ -230,3 +230,17 @@ def test_bag_argument_errors():
     check_error(lambda i, w, o: bag(i, w, o, mode="sum", per_sample_weights=w[0, :1]), i, w, o)
     check_error(lambda i, w, o: bag(i, w, o[:0], include_last_offset=True), i, w, o)
     check_error(lambda i, w, o: bag(i, w, o, padding_idx=9), i, w, o)
+
+
+@pytest.mark.parametrize("dim", [1, 15, 16, 64, 100, 205])
+@pytest.mark.parametrize("mode", ["sum", "mean"])
+def test_bag_widths(mode, dim):
+    """Rows of several vectors, one vector, and what is left."""
+    table, bags = torch.randn(50, dim), torch.randint(50, (6, 5))
+    for weights in (None, torch.randn(6, 5)) if mode == "sum" else (None,):
+        native = F.embedding_bag(bags, table, mode=mode, per_sample_weights=weights, padding_idx=3)
+        on_device = None if weights is None else weights.to("minitorch")
+        ours = F.embedding_bag(
+            bags.to("minitorch"), table.to("minitorch"), mode=mode, per_sample_weights=on_device, padding_idx=3
+        )
+        torch.testing.assert_close(ours.cpu(), native, rtol=1e-6, atol=1e-6)

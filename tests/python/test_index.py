@@ -474,3 +474,16 @@ def test_flip_roll_rotate(dtype):
         )
     check(lambda x: (x.flip(0), x.roll(1, 0)), values(4, 3).requires_grad_())
     check(lambda x: x.flip(0), values(1, 3).expand(4, 3))
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.bool])
+@pytest.mark.parametrize("inner", [1, 3, 16, 40])
+def test_rows_of_several_tables(inner, dtype):
+    x = values(7, 11, inner, dtype=dtype)
+    index = torch.randint(11, (5,))
+    check(lambda x, i: x.index_select(1, i), x, index)
+    check(lambda x, i: x[:, i], x, index - 11)
+    check(lambda x, i: x.transpose(0, 1).index_select(0, i), x, index)
+    check(lambda x, i: x[2:, :, 1:].index_select(1, i), x, index)
+    large = values(300, 20, inner, dtype=dtype)  # shared by threads
+    check(lambda x, i: x.index_select(1, i), large, torch.randint(20, (90,)))

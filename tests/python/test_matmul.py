@@ -73,6 +73,9 @@ def test_mm_layouts(dtype):
         (64, 513, 64),
         (129, 257, 65),
         (2, 1000, 3),
+        (16, 9000, 16),  # a small result of a long sum
+        (27, 300, 33),
+        (60, 40, 50),
     ],
 )
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.complex64, torch.int64])

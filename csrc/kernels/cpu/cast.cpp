@@ -35,7 +35,12 @@ void load(void* dst, const void* src, int64_t stride, int64_t n) {
     convert_contiguous(d, static_cast<const From*>(src), n);
   } else if (stride == 0) {
     const To value = convert<To>(*static_cast<const From*>(src));
-    for (int64_t i = 0; i < n; i++) d[i] = value;
+    if constexpr (is_half_v<To>) {  // GCC has no vector type for a store of the class
+      uint16_t* MT_RESTRICT bits = static_cast<uint16_t*>(dst);
+      for (int64_t i = 0; i < n; i++) bits[i] = value.bits;
+    } else {
+      for (int64_t i = 0; i < n; i++) d[i] = value;
+    }
   } else {
     const char* s = static_cast<const char*>(src);
     for (int64_t i = 0; i < n; i++) d[i] = convert<To>(*reinterpret_cast<const From*>(s + i * stride));
@@ -207,9 +212,14 @@ void fill(const PointwiseView& v, const Scalar& value) {
   const LoadFn load = load_fn(v.dtype[0], v.dtype[0]);
   const StoreFn store = store_fn(v.dtype[0], v.dtype[0]);
   const int64_t size = static_cast<int64_t>(size_of(v.dtype[0]));
+  bool uniform = true;  // all bytes are equal, as in zeros
+  for (int64_t i = 1; i < size; i++) uniform = uniform && element[i] == element[0];
   for_each_row(v, [&](char* const* ptrs, int64_t n) {
     if (v.ndim == 0 || v.strides[0][0] == size) {
-      load(ptrs[0], element, 0, n);
+      if (uniform)
+        memset(ptrs[0], element[0], n * size);
+      else
+        load(ptrs[0], element, 0, n);
       return;
     }
     alignas(64) char buffer[kBlock * 16];

@@ -144,6 +144,12 @@ void gather_dense(const Gather& g);
 // One source channel per group.
 template <class S>
 void gather_depthwise(const Gather& g);
+// The same where channels are contiguous in source and target.
+bool is_depthwise_last(const Gather& g);
+template <class S>
+void gather_depthwise_last(const Gather& g);
+template <class S>
+void weight_depthwise_last(const Gather& g);
 // weight = sum over positions of target * patches: the gradient with respect to the weight, with a forward gather.
 template <class S>
 void weight_dense(const Gather& g);

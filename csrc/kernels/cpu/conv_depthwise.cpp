@@ -38,19 +38,19 @@ void filter_row(const E* row, const int64_t* tap, const E* weight, int64_t taps,
   }
 }
 
-// sums[t] += sum over x of gradient[x] * row[tap[t] + x].
+// The lanes of sums[t] += gradient[x] * row[tap[t] + x]. What lies behind the row is not zero, so the last vector is
+// cut.
 template <class E>
 void correlate_row(const E* row, const int64_t* tap, const E* gradient, int64_t taps, int64_t length, E* sums) {
   constexpr int kStep = kLanes<E>;
+  const int64_t whole = length / kStep * kStep;
+  const int rest = static_cast<int>(length - whole);
   for (int64_t t = 0; t < taps; t++) {
     const E* from = row + tap[t];
-    Vector<E> acc{};
-    int64_t x = 0;
-    for (; x + kStep <= length; x += kStep) acc += load_vector(gradient + x) * load_vector(from + x);
-    E sum = 0;
-    for (int i = 0; i < kStep; i++) sum += acc[i];
-    for (; x < length; x++) sum += gradient[x] * from[x];
-    sums[t] += sum;
+    Vector<E> acc = load_vector(sums + t * kStep);
+    for (int64_t x = 0; x < whole; x += kStep) acc += load_vector(gradient + x) * load_vector(from + x);
+    if (rest != 0) acc += gemm::load_lanes(gradient + whole, 0, rest) * gemm::load_lanes(from + whole, 0, rest);
+    store_vector(sums + t * kStep, acc);
   }
 }
 
@@ -111,10 +111,11 @@ void weight_depthwise(const Gather& g) {
   parallel_for(g.groups, 1, [&](int64_t begin, int64_t end) {
     E* const staged = scratch<E>(Scratch::staged, items.images * stage.channel);
     Row* const rows = scratch<Row>(Scratch::rows, items.images * items.depths * items.heights);
-    E* const sums = scratch<E>(Scratch::packed_a, g.rows * taps + 1);
+    constexpr int64_t kStep = kLanes<E>;
+    E* const sums = scratch<E>(Scratch::packed_a, (g.rows * taps + 1) * kStep);
     E* const line = scratch<E>(Scratch::packed_b, length);
     for (int64_t group = begin; group < end; group++) {
-      for (int64_t i = 0; i < g.rows * taps; i++) sums[i] = E(0);
+      for (int64_t i = 0; i < g.rows * taps * kStep; i++) sums[i] = E(0);
       for (int64_t i = 0; i < items.size(); i++) {
         const Item item = items.get(g, i);
         stage_source<S>(g, stage, item, group, 1, staged);
@@ -128,13 +129,19 @@ void weight_depthwise(const Gather& g) {
               gemm::widen(from, line, length);
             else
               for (int64_t x = 0; x < length; x++) line[x] = static_cast<E>(from[x * across]);
-            correlate_row(staged + rows[r].staged, stage.tap_offset.begin(), line, taps, length, sums + m * taps);
+            correlate_row(staged + rows[r].staged, stage.tap_offset.begin(), line, taps, length,
+                          sums + m * taps * kStep);
           }
         }
       }
       for (int64_t m = 0; m < g.rows; m++) {
         S* const to = reinterpret_cast<S*>(g.weight.data) + group * g.weight_group + m * g.weight_row;
-        for (int64_t t = 0; t < taps; t++) to[weight_offset[t]] = static_cast<S>(sums[m * taps + t]);
+        for (int64_t t = 0; t < taps; t++) {
+          const E* const lanes = sums + (m * taps + t) * kStep;
+          E sum = lanes[0];
+          for (int64_t i = 1; i < kStep; i++) sum += lanes[i];
+          to[weight_offset[t]] = static_cast<S>(sum);
+        }
       }
     }
   });

@@ -54,7 +54,9 @@ void gather(const char* name, const ConvArgs& a, const Gather& g) {
   if (g.rows == 0 || is_empty(g.count)) return;
   with_type(name, a.dtype, [&](auto tag) {
     using S = typename decltype(tag)::type;
-    if (g.depth == 1 && g.rows <= 2)
+    if (is_depthwise_last(g))
+      gather_depthwise_last<S>(g);
+    else if (g.depth == 1 && g.rows <= 2)
       gather_depthwise<S>(g);
     else
       gather_dense<S>(g);
@@ -91,6 +93,8 @@ void backward_weight(const ConvArgs& a) {
       make_weight_offsets(g, offset.begin());
       for (int64_t r = 0; r < a.out_channels; r++)
         for (int64_t k : offset) reinterpret_cast<S*>(a.weight.data)[r * g.weight_row + k] = S(0);
+    } else if (is_depthwise_last(g)) {
+      weight_depthwise_last<S>(g);
     } else if (g.depth == 1 && g.rows <= 2) {
       weight_depthwise<S>(g);
     } else {

@@ -5,6 +5,7 @@
 #include <cstring>
 
 #include "core/parallel.h"
+#include "kernels/cpu/gemm_convert.h"
 
 namespace minitorch {
 inline namespace MINITORCH_ARCH {
@@ -14,6 +15,12 @@ inline constexpr int64_t kBlock = 1024;  // elements of a row summed at a time
 inline constexpr int64_t kAhead = 4;     // rows that are fetched ahead
 
 void check_indices(const int64_t* indices, int64_t count, int64_t rows) {
+  uint64_t largest = 0;  // a negative index is a large one
+  for (int64_t i = 0; i < count; i++) {
+    const uint64_t index = static_cast<uint64_t>(indices[i]);
+    largest = index > largest ? index : largest;
+  }
+  if (count == 0 || largest < static_cast<uint64_t>(rows)) return;
   for (int64_t i = 0; i < count; i++)
     if (indices[i] < 0 || indices[i] >= rows) throw IndexOutOfRange{indices[i], static_cast<int>(i), rows};
 }
@@ -23,32 +30,49 @@ MT_INLINE const T* row_of(const EmbeddingBagArgs& a, int64_t position) {
   return reinterpret_cast<const T*>(a.weight) + a.indices[position] * a.weight_strides[0];
 }
 
+// kVectors vectors of columns, from j on, of the sum of positions [begin, end), held in registers. Rows are scattered
+// over a table larger than the caches: each one read fetches its counterpart a few rows ahead. The rows of the next bag
+// follow in `indices`.
+template <class T, int kVectors>
+MT_INLINE void sum_vectors(const EmbeddingBagArgs& a, int64_t begin, int64_t end, int64_t j, compute_t<T>* sum) {
+  using C = compute_t<T>;
+  gemm::Vector<C> total[kVectors] = {};
+  for (int64_t i = begin; i < end; i++) {
+    if (a.indices[i] == a.padding_idx) continue;
+    const T* const row = row_of<T>(a, i) + j;
+    const T* const ahead = row_of<T>(a, std::min(i + kAhead, a.count - 1)) + j;
+    constexpr int64_t kBytes = kVectors * gemm::kLanes<C> * sizeof(T);
+    for (int64_t line = 0; line < kBytes; line += 64) __builtin_prefetch(reinterpret_cast<const char*>(ahead) + line);
+    const C factor =
+        a.sample_weights != nullptr ? static_cast<C>(reinterpret_cast<const T*>(a.sample_weights)[i]) : C(1);
+#pragma GCC unroll 8
+    for (int v = 0; v < kVectors; v++) total[v] += factor * gemm::load_widened(row + v * gemm::kLanes<C>);
+  }
+#pragma GCC unroll 8
+  for (int v = 0; v < kVectors; v++) gemm::store_vector(sum + v * gemm::kLanes<C>, total[v]);
+}
+
 // Columns [j, j + m) of the sum of positions [begin, end).
 template <class T>
 void sum_block(const EmbeddingBagArgs& a, int64_t begin, int64_t end, int64_t j, int64_t m,
                compute_t<T>* MT_RESTRICT sum) {
   using C = compute_t<T>;
   const int64_t stride = a.weight_strides[1];
+  if (stride == 1) {
+    constexpr int64_t kStep = gemm::kLanes<C>;
+    int64_t k = 0;
+    for (; k + 8 * kStep <= m; k += 8 * kStep) sum_vectors<T, 8>(a, begin, end, j + k, sum + k);
+    for (; k + 4 * kStep <= m; k += 4 * kStep) sum_vectors<T, 4>(a, begin, end, j + k, sum + k);
+    for (; k + kStep <= m; k += kStep) sum_vectors<T, 1>(a, begin, end, j + k, sum + k);
+    j += k, m -= k, sum += k;
+  }
   for (int64_t k = 0; k < m; k++) sum[k] = C(0);
-  for (int64_t i = begin; i < end; i++) {
+  for (int64_t i = begin; i < end && m > 0; i++) {
     if (a.indices[i] == a.padding_idx) continue;
     const T* const row = row_of<T>(a, i) + j * stride;
     const C factor =
         a.sample_weights != nullptr ? static_cast<C>(reinterpret_cast<const T*>(a.sample_weights)[i]) : C(1);
-    if (stride == 1) {
-      // Rows are scattered over a table larger than the caches: each line read fetches its counterpart a few rows
-      // ahead. The rows of the next bag follow in `indices`.
-      constexpr int64_t kLine = 64 / sizeof(T), kLines = 8;
-      const T* const ahead = row_of<T>(a, std::min(i + kAhead, a.count - 1)) + j;
-      for (int64_t k = 0; k < m; k += kLines * kLine) {
-        const int64_t end_of_piece = std::min(m, k + kLines * kLine);
-        for (int64_t line = k; line < end_of_piece; line += kLine) __builtin_prefetch(ahead + line);
-#pragma GCC ivdep
-        for (int64_t t = k; t < end_of_piece; t++) sum[t] += factor * static_cast<C>(row[t]);
-      }
-    } else {
-      for (int64_t k = 0; k < m; k++) sum[k] += factor * static_cast<C>(row[k * stride]);
-    }
+    for (int64_t k = 0; k < m; k++) sum[k] += factor * static_cast<C>(row[k * stride]);
   }
 }
 

@@ -140,17 +140,22 @@ void multiply_dots(const Problem<S>& p, int threads) {
   parallel_for(p.n, grain, [&](int64_t begin, int64_t end) { dot_range(p, a, begin, end); });
 }
 
-// Columns [j0, j1) of C with rows of B contiguous; A is one packed panel. Passes over k keep the pages of B that one
-// panel touches within the TLB's reach.
+// Columns [j0, j1) of C over k in [k0, k1), with rows of B contiguous; A is packed in passes over k, which also keep
+// the pages of B that one panel touches within the TLB's reach.
 template <class S>
-void direct_range(const Problem<S>& p, const Element<S>* a, int64_t j0, int64_t j1) {
+void direct_range(const Problem<S>& p, int64_t j0, int64_t j1, int64_t k0, int64_t k1) {
   using E = Element<S>;
   using R = Real<S>;
   constexpr int kParts = is_complex_v<E> ? 2 : 1;
   constexpr int64_t kDepth = 256;
   alignas(64) R tile[kMaxRows * kColumns<R>];
-  for (int64_t kk = 0; kk < p.k; kk += kDepth) {
-    const int64_t depth = min64(kDepth, p.k - kk);
+  const RowPanels panels = split_rows<E>(p.m);
+  E* const packed = scratch<E>(Scratch::packed_a, p.m * min64(kDepth, k1 - k0) + kLanes<E>);
+  for (int64_t kk = k0; kk < k1; kk += kDepth) {
+    const int64_t depth = min64(kDepth, k1 - kk);
+    for (int64_t q = 0; q < panels.panels; q++)
+      pack_panel<S>(p.a + panels.begin(q) * p.a_row + kk * p.a_col, p.a_row, p.a_col, panels.width(q), panels.width(q),
+                    depth, p.conj_a, packed + panels.begin(q) * depth);
     for (int64_t j = j0; j < j1; j += kColumns<E>) {
       const int width = static_cast<int>(min64(kColumns<E>, j1 - j));
       const E* b = reinterpret_cast<const E*>(p.b) + kk * p.b_row + j;
@@ -162,9 +167,13 @@ void direct_range(const Problem<S>& p, const Element<S>* a, int64_t j0, int64_t 
         b = tail;
         ldb = padded;
       }
-      micro_kernel<R>(static_cast<int>(kParts * p.m), padded / kLanes<E>)(
-          depth, reinterpret_cast<const R*>(a + kk * p.m), reinterpret_cast<const R*>(b), kParts * ldb, tile);
-      store_tile<S>(p.out, tile, 0, j, static_cast<int>(p.m), width, kk == 0, kk + depth == p.k);
+      for (int64_t q = 0; q < panels.panels; q++) {
+        const int height = panels.width(q);
+        micro_kernel<R>(kParts * height, padded / kLanes<E>)(
+            depth, reinterpret_cast<const R*>(packed + panels.begin(q) * depth), reinterpret_cast<const R*>(b),
+            kParts * ldb, tile);
+        store_tile<S>(p.out, tile, panels.begin(q), j, height, width, kk == k0, kk + depth == k1);
+      }
     }
   }
 }
@@ -226,21 +235,62 @@ void stream_columns(const Problem<S>& p, const S* a, int64_t j0, int64_t j1) {
   }
 }
 
+// A small result of a long sum: equal pieces of k, one a thread, are added up in order.
+template <class S>
+void split_sum(const Problem<S>& p, int pieces) {
+  S* const parts = scratch<S>(Scratch::partial, pieces * p.m * p.n + kColumns<S>);
+  parallel_for(pieces, 1, [&](int64_t begin, int64_t end) {
+    for (int64_t t = begin; t < end; t++) {
+      Problem<S> part = p;
+      part.out = {};
+      part.out.c = parts + t * p.m * p.n;
+      part.out.row = p.n, part.out.col = 1;
+      direct_range(part, 0, p.n, p.k * t / pieces, p.k * (t + 1) / pieces);
+    }
+  });
+  for (int64_t t = 1; t < pieces; t++)
+    for (int64_t i = 0; i < p.m * p.n; i++) parts[i] += parts[t * p.m * p.n + i];
+  for (int64_t i = 0; i < p.m; i++)
+    for (int64_t j = 0; j < p.n; j += kColumns<S>) {
+      alignas(64) S tile[kColumns<S>];
+      std::copy_n(parts + i * p.n + j, kColumns<S>, tile);
+      store_tile<S>(p.out, tile, i, j, 1, static_cast<int>(min64(kColumns<S>, p.n - j)), true, true);
+    }
+}
+
 template <class S>
 void multiply_direct(const Problem<S>& p, int threads) {
   using E = Element<S>;
-  E* const a = scratch<E>(Scratch::packed_a, p.m * p.k + kLanes<E>);
-  const int rows = static_cast<int>(p.m);
-  pack_panel<S>(p.a, p.a_row, p.a_col, rows, rows, p.k, p.conj_a, a);
   const int64_t panels = ceil_div(p.n, kColumns<E>);
+  if constexpr (std::is_floating_point_v<S>) {
+    if (panels < threads && p.k > 2 * kSerialElements / kColumns<E> && p.m > kStreamRows && !omp_in_parallel())
+      return split_sum(p, threads);
+  }
+  const E* a = nullptr;
+  if (std::is_floating_point_v<S> && p.m <= kStreamRows) {
+    E* const packed = scratch<E>(Scratch::packed_a, p.m * p.k + kLanes<E>);
+    const int rows = static_cast<int>(p.m);
+    pack_panel<S>(p.a, p.a_row, p.a_col, rows, rows, p.k, p.conj_a, packed);
+    a = packed;
+  }
   const int64_t grain = threads == 1 ? panels : max64(ceil_div(kSerialElements, p.k * kColumns<E>), 1);
   parallel_for(panels, grain, [&](int64_t begin, int64_t end) {
     const int64_t j0 = begin * kColumns<E>, j1 = min64(p.n, end * kColumns<E>);
     if constexpr (std::is_floating_point_v<S>) {
-      if (p.m <= kStreamRows) return stream_columns<S>(p, a, j0, j1);
+      if (a != nullptr) return stream_columns<S>(p, a, j0, j1);
     }
-    direct_range(p, a, j0, j1);
+    direct_range(p, j0, j1, 0, p.k);
   });
+}
+
+// Up to one panel of rows; up to two where few columns mean that all of a pass over B stays in L1 for the second; any
+// number where the whole of B does.
+template <class S>
+MT_INLINE bool reads_in_place(const Problem<S>& p) {
+  if (p.b_col != 1 || p.conj_b) return false;
+  if (p.m <= kRows<S>) return true;
+  if (p.n > 2 * kColumns<S>) return false;
+  return p.m <= 2 * kRows<S> || (p.m <= 8 * kRows<S> && p.k * p.n * static_cast<int64_t>(sizeof(S)) <= 16 << 10);
 }
 
 }  // namespace
@@ -255,7 +305,7 @@ bool multiply_skinny(const Problem<S>& p, int threads) {
     }
   }
   if constexpr (std::is_same_v<S, E>) {
-    if (p.b_col == 1 && p.m <= kRows<E> && !p.conj_b) {
+    if (reads_in_place(p)) {
       multiply_direct(p, threads);
       return true;
     }

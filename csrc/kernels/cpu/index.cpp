@@ -85,14 +85,22 @@ bool checks_while_reading(const IndexArgs& a) {
 template <class T>
 void read(const IndexArgs& a) {
   const int64_t out_stride = a.values_strides[0], in_stride = a.self_strides[0];
-  if (a.ndim == 2 && a.num_indices == 1 && rows_share_index(a) && out_stride == sizeof(T) && in_stride == sizeof(T)) {
-    // Rows picked from a table: short ones should cost no more than their bytes.
-    const int64_t bytes = a.sizes[0] * sizeof(T);
-    parallel_for(a.sizes[1], std::max<int64_t>(1, kGrainSize / a.sizes[0]), [&](int64_t begin, int64_t end) {
-      for (int64_t r = begin; r < end; r++) {
-        const int64_t row = load_index(a.index[0] + r * a.index_strides[0][1], a.indexed_size[0]);
-        copy_bytes(a.values + r * a.values_strides[1], a.self + r * a.self_strides[1] + row * a.indexed_stride[0],
-                   bytes);
+  if ((a.ndim == 2 || a.ndim == 3) && a.num_indices == 1 && rows_share_index(a) && out_stride == sizeof(T) &&
+      in_stride == sizeof(T)) {
+    // Rows picked from a table, or from each of several: short ones should cost no more than their bytes.
+    const int64_t bytes = a.sizes[0] * sizeof(T), inner = a.sizes[1], outer = a.ndim == 3 ? a.sizes[2] : 1;
+    parallel_for(inner * outer, std::max<int64_t>(1, kGrainSize / a.sizes[0]), [&](int64_t begin, int64_t end) {
+      for (int64_t o = begin / inner, r = begin % inner; begin < end; o++, r = 0) {
+        const int64_t last = std::min(inner, r + end - begin);
+        const auto start = [&](const int64_t* strides) { return o == 0 ? 0 : o * strides[2]; };
+        char* const out = a.values + start(a.values_strides);
+        const char* const in = a.self + start(a.self_strides);
+        const char* const index = a.index[0] + start(a.index_strides[0]);
+        begin += last - r;
+        for (; r < last; r++) {
+          const int64_t row = load_index(index + r * a.index_strides[0][1], a.indexed_size[0]);
+          copy_bytes(out + r * a.values_strides[1], in + r * a.self_strides[1] + row * a.indexed_stride[0], bytes);
+        }
       }
     });
     return;

@@ -140,6 +140,42 @@ bool streams(const PointwiseView& v) {
   return true;
 }
 
+// Short rows of which some operands repeat the same one (a bias): those are unrolled into a buffer of several rows, so
+// that the loop is called for as many at once.
+constexpr int64_t kShortRow = 256;
+
+bool repeats_a_row(const PointwiseView& v) {
+  if (v.ndim != 2 || v.sizes[0] > kShortRow || v.numel <= kShortRow) return false;
+  bool any = false;
+  for (int k = 0; k < v.num_operands; k++) {
+    const bool repeated = v.strides[k][1] == 0;
+    if (repeated ? k < v.num_outputs : v.strides[k][1] != v.sizes[0] * v.strides[k][0]) return false;
+    any = any || repeated;
+  }
+  return any;
+}
+
+void run_repeated_row(const PointwiseView& v, const Block& block, const PointwiseParams& params) {
+  constexpr int64_t kRepeated = 512;
+  const int64_t row = v.sizes[0], rows = v.sizes[1], group = std::min(rows, kRepeated / row);
+  parallel_for(rows, std::max<int64_t>(1, kGrainSize / row), [&](int64_t begin, int64_t end) {
+    alignas(64) char buffers[kMaxOperands][kRepeated * 16];
+    char* ptrs[kMaxOperands];
+    for (int k = 0; k < v.num_operands; k++) {
+      const int64_t bytes = row * v.strides[k][0];
+      ptrs[k] = v.data[k] + begin * v.strides[k][1];
+      if (v.strides[k][1] != 0) continue;
+      for (int64_t i = 0; i < std::min(group, end - begin); i++) memcpy(buffers[k] + i * bytes, v.data[k], bytes);
+      ptrs[k] = buffers[k];
+    }
+    for (int64_t i = begin; i < end; i += group) {
+      const int64_t n = std::min(group, end - i);
+      block.run(params, ptrs, n * row);
+      for (int k = 0; k < v.num_operands; k++) ptrs[k] += n * v.strides[k][1];
+    }
+  });
+}
+
 }  // namespace
 
 void run_pointwise(const PointwiseView& v, const Block& block, const PointwiseParams& params) {
@@ -169,6 +205,8 @@ void run_pointwise(const PointwiseView& v, const Block& block, const PointwisePa
       }
       stream_fence();
     });
+  } else if (all_direct && repeats_a_row(v)) {
+    run_repeated_row(v, block, params);
   } else if (all_direct) {
     for_each_row(v, [&](char* const* ptrs, int64_t n) { block.run(params, ptrs, n); });
   } else {

@@ -68,15 +68,17 @@ T scan_block(T* v, int64_t n, T carry) {
     typedef T V __attribute__((vector_size(64), aligned(8), may_alias));
     typedef int64_t M __attribute__((vector_size(64)));
     const V fill = V{} + F::identity();
+    V before = V{} + carry;  // in all lanes: broadcasting from a vector takes one step, through a scalar three
     for (; i + 8 <= n; i += 8) {
       V x = *reinterpret_cast<V*>(v + i);
       x = F::apply(x, __builtin_shuffle(fill, x, M{0, 8, 9, 10, 11, 12, 13, 14}));
       x = F::apply(x, __builtin_shuffle(fill, x, M{0, 1, 8, 9, 10, 11, 12, 13}));
       x = F::apply(x, __builtin_shuffle(fill, x, M{0, 1, 2, 3, 8, 9, 10, 11}));
-      x = F::apply(x, V{} + carry);
+      x = F::apply(x, before);
       *reinterpret_cast<V*>(v + i) = x;
-      carry = x[7];
+      before = __builtin_shuffle(x, M{7, 7, 7, 7, 7, 7, 7, 7});
     }
+    carry = before[0];
   }
   for (; i < n; i++) {
     carry = F::apply(carry, v[i]);

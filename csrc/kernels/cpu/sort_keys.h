@@ -78,6 +78,31 @@ void insertion_sort(Item* items, int64_t n) {
   }
 }
 
+// Short lists without a branch: an item belongs where as many keys are smaller, counted whole vectors at a time.
+// `items` are in the order of their indices, which decides between equal keys. The result is in `other`.
+constexpr int64_t kRanked = 128;
+template <class Item>
+Item* rank_sort(const Item* items, Item* other, int64_t n) {
+  using Key = typename Item::Key;
+  constexpr int64_t kStep = 64 / sizeof(Key);
+  alignas(64) Key keys[kRanked];
+  const int64_t padded = (n + kStep - 1) / kStep * kStep;
+  for (int64_t i = 0; i < n; i++) keys[i] = items[i].key();
+  for (int64_t i = n; i < padded; i++) keys[i] = std::numeric_limits<Key>::max();
+  for (int64_t i = 0; i < n; i++) {
+    const Key key = keys[i];
+    Key smaller = 0, equal = 0;
+    for (int64_t j = 0; j < padded; j++) {
+      smaller += keys[j] < key;
+      equal += keys[j] == key;
+    }
+    if (equal > 1)
+      for (int64_t j = 0; j < i; j++) smaller += keys[j] == key;
+    other[smaller] = items[i];
+  }
+  return other;
+}
+
 // One stable pass of a radix sort by `Bits` bits of the key, in `parts` parallel parts.
 template <int Bits, class Item>
 void radix_pass(const Item* from, Item* to, int64_t n, int shift, int64_t parts, int64_t* counts) {
@@ -121,7 +146,7 @@ Item* radix_sort(Item* items, Item* other, int64_t n, int64_t parts) {
   return items;
 }
 
-constexpr int64_t kInsertion = 32;        // items up to which insertion sort wins
+constexpr int64_t kInsertion = 12;        // items up to which insertion sort wins
 constexpr int64_t kSmallDigits = 4096;    // items up to which short digits win
 constexpr int64_t kParallelSort = 65536;  // items of one line worth a second thread
 
@@ -131,6 +156,8 @@ Item* sort_items(Item* items, Item* other, int64_t n, int64_t parts = 1) {
     insertion_sort(items, n);
     return items;
   }
+  if (n <= static_cast<int64_t>(kRanked * sizeof(uint32_t) / sizeof(typename Item::Key)))
+    return rank_sort(items, other, n);
   return n <= kSmallDigits ? radix_sort<8>(items, other, n, parts) : radix_sort<11>(items, other, n, parts);
 }
 

@@ -41,13 +41,13 @@ MT_HD double exp2_integer(double n) {
 
 enum class Precision { single, full };
 
-// expm1(r) for |r| <= ln2/2 (single 2^-32, full 2^-61).
+// expm1(r) - r for |r| <= ln2/2 (single 2^-32, full 2^-61, of expm1).
 template <Precision P>
-MT_HD double expm1_reduced(double r) {
+MT_HD double expm1_tail(double r) {
   if constexpr (P == Precision::single) {
     constexpr double c[] = {0.5000000013457727,   0.16666666681614256,   0.04166646500604005,
                             0.008333310934448869, 0.0013933641031986701, 0.00019890980869750327};
-    return r + r * r * horner(r, c);
+    return r * r * horner(r, c);
   } else {
     constexpr double c[] = {0.5,
                             0.16666666666666666,
@@ -61,17 +61,25 @@ MT_HD double expm1_reduced(double r) {
                             2.5052071109214447e-08,
                             2.0918129454967065e-09,
                             1.6086622436215554e-10};
-    return r + r * r * horner(r, c);
+    return r * r * horner(r, c);
   }
 }
+template <Precision P>
+MT_HD double expm1_reduced(double r) {
+  return r + expm1_tail<P>(r);
+}
 
-// Cody-Waite reduction x = n ln2 + r.
+// Cody-Waite reduction x = n ln2 + r + low.
 struct ExpReduction {
-  double n, r;
+  double n, r, low;
   MT_HD explicit ExpReduction(double x) {
     n = (x * kLog2e + kRound) - kRound;
-    r = (x - n * kLn2Hi) - n * kLn2Lo;
+    const double first = x - n * kLn2Hi, rest = n * kLn2Lo;
+    r = first - rest;
+    low = (first - r) - rest;
   }
+  // exp(r + low)
+  MT_HD double exp() const { return 1.0 + (r + (expm1_tail<Precision::full>(r) + low)); }
 };
 
 // exp to single precision for any x; saturates beyond the range of float, far inside the range of double.
@@ -87,15 +95,20 @@ MT_HD double exp_full(double x) {
   y = y > 710.0 ? 710.0 : y;
   const ExpReduction e(y);
   const double half = (e.n * 0.5 + kRound) - kRound;  // in two steps, for subnormal results
-  return ((1.0 + expm1_reduced<Precision::full>(e.r)) * exp2_integer(half)) * exp2_integer(e.n - half);
+  return (e.exp() * exp2_integer(half)) * exp2_integer(e.n - half);
 }
 
-// expm1 for -746 <= x <= 700.
-MT_HD double expm1_full(double x) {
-  const ExpReduction e(x);
-  const double scale = exp2_integer(e.n < -1000.0 ? -1000.0 : e.n);
-  return expm1_reduced<Precision::full>(e.r) * scale + (scale - 1.0);
-}
+// expm1 for -746 <= x <= 700, as a sum.
+struct Expm1 {
+  double high, low;
+  MT_HD explicit Expm1(double x) {
+    const ExpReduction e(x);
+    const double scale = exp2_integer(e.n < -1000.0 ? -1000.0 : e.n);
+    high = scale * e.r + (scale - 1.0);
+    low = scale * (expm1_tail<Precision::full>(e.r) + (e.low + e.low * e.r));
+  }
+  MT_HD double sum() const { return high + low; }
+};
 
 // A positive normal x = 2^k m with m in [sqrt(1/2), sqrt(2)).
 struct LogReduction {

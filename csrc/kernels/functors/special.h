@@ -1,8 +1,10 @@
 // Special functions: gamma and zeta, error function relatives, modified Bessel functions. Series, continued fractions
 // and asymptotic expansions from M. Abramowitz, I. Stegun, "Handbook of Mathematical Functions" (AS below), summed in
-// double whatever the compute type. They iterate and branch: nothing here is meant to vectorise.
+// double whatever the compute type. They iterate and branch, and do not vectorise; for single precision on the CPU the
+// common ones have polynomials in special_single.h.
 #pragma once
 #include "kernels/functors/pointwise.h"
+#include "kernels/functors/special_single.h"
 
 namespace minitorch::special {
 inline namespace MINITORCH_ARCH {
@@ -229,6 +231,10 @@ MT_HD double bessel_i(int order, double x) {
   const double scaled = bessel_i_scaled(order, x), half = ::exp(0.5 * ::fabs(x));
   return ::fabs(x) == INFINITY ? (order == 0 ? INFINITY : x) : scaled * half * half;
 }
+MT_HD double i0(double x) { return bessel_i(0, x); }
+MT_HD double i1(double x) { return bessel_i(1, x); }
+MT_HD double i0e(double x) { return bessel_i_scaled(0, x); }
+MT_HD double i1e(double x) { return bessel_i_scaled(1, x); }
 
 }  // namespace MINITORCH_ARCH
 }  // namespace minitorch::special
@@ -236,8 +242,23 @@ MT_HD double bessel_i(int order, double x) {
 namespace minitorch::functors {
 inline namespace MINITORCH_ARCH {
 
-MT_UNARY_FUNCTOR(Lgamma, static_cast<T>(special::lgamma(x)))
-MT_UNARY_FUNCTOR(Digamma, static_cast<T>(special::digamma(x)))
+// The polynomials for float, the series for double.
+#if defined(__CUDA_ARCH__)
+#define MT_SPECIAL_FUNCTOR(Name, function) MT_UNARY_FUNCTOR(Name, static_cast<T>(special::function(x)))
+#else
+#define MT_SPECIAL_FUNCTOR(Name, function)                       \
+  template <class T>                                             \
+  struct Name {                                                  \
+    MT_HD T operator()(T x) const {                              \
+      if constexpr (std::is_same_v<T, float>)                    \
+        return static_cast<float>(special::single::function(x)); \
+      else                                                       \
+        return static_cast<T>(special::function(x));             \
+    }                                                            \
+  };
+#endif
+MT_SPECIAL_FUNCTOR(Lgamma, lgamma)
+MT_SPECIAL_FUNCTOR(Digamma, digamma)
 // At its poles native gives what the sine of a rounded multiple of pi leaves of infinity; so do we.
 template <class T>
 struct Trigamma {
@@ -247,14 +268,15 @@ struct Trigamma {
     return (pi * pi) / (s * s) - static_cast<T>(special::trigamma(T(1) - x));
   }
 };
-MT_UNARY_FUNCTOR(Erfinv, static_cast<T>(special::erfinv(x)))
-MT_UNARY_FUNCTOR(Erfcx, static_cast<T>(special::erfcx(x)))
-MT_UNARY_FUNCTOR(Ndtri, static_cast<T>(special::ndtri(x)))
-MT_UNARY_FUNCTOR(LogNdtr, static_cast<T>(special::log_ndtr(x)))
-MT_UNARY_FUNCTOR(I0, static_cast<T>(special::bessel_i(0, x)))
-MT_UNARY_FUNCTOR(I1, static_cast<T>(special::bessel_i(1, x)))
-MT_UNARY_FUNCTOR(I0e, static_cast<T>(special::bessel_i_scaled(0, x)))
-MT_UNARY_FUNCTOR(I1e, static_cast<T>(special::bessel_i_scaled(1, x)))
+MT_SPECIAL_FUNCTOR(Erfinv, erfinv)
+MT_SPECIAL_FUNCTOR(Erfcx, erfcx)
+MT_SPECIAL_FUNCTOR(Ndtri, ndtri)
+MT_SPECIAL_FUNCTOR(LogNdtr, log_ndtr)
+MT_SPECIAL_FUNCTOR(I0, i0)
+MT_SPECIAL_FUNCTOR(I1, i1)
+MT_SPECIAL_FUNCTOR(I0e, i0e)
+MT_SPECIAL_FUNCTOR(I1e, i1e)
+#undef MT_SPECIAL_FUNCTOR
 MT_UNARY_FUNCTOR(Entr, x != x ? x : (x > T(0) ? -x * math::log(x) : (x == T(0) ? T(0) : T(-INFINITY))))
 MT_BINARY_FUNCTOR(Zeta, static_cast<T>(special::zeta(a, b)))
 MT_BINARY_FUNCTOR(Igamma, static_cast<T>(special::igamma(a, b, false)))

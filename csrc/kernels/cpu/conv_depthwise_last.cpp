@@ -1,0 +1,202 @@
+// Depthwise convolutions of channels-last images: channels lie next to each other in source and target, so the lanes of
+// a vector are channels, and the taps are applied where the source lies. Nothing is staged; a tap that falls outside
+// the image is left out.
+#include "kernels/cpu/conv_core.h"
+#include "kernels/cpu/gemm_convert.h"
+#include "core/parallel.h"
+
+namespace minitorch {
+inline namespace MINITORCH_ARCH {
+namespace conv {
+namespace {
+
+using gemm::scratch;
+using gemm::Scratch;
+using gemm::Vector;
+
+// The taps of one row of the source that meets a row of positions: where position 0 reads without width offset, and the
+// index of its first tap.
+struct Line {
+  int64_t source, tap;
+};
+
+// The lines that meet the positions (n, d, h); at most one for each depth and height tap.
+int64_t make_lines(const Gather& g, int64_t n, int64_t d, int64_t h, Line* lines) {
+  int64_t count = 0;
+  for (int64_t td = 0; td < g.taps[0].size(); td++)
+    for (int64_t th = 0; th < g.taps[1].size(); th++) {
+      const int64_t sd = d * g.step[0] + g.taps[0][td].offset, sh = h * g.step[1] + g.taps[1][th].offset;
+      if (sd < 0 || sd >= g.source_size[0] || sh < 0 || sh >= g.source_size[1]) continue;
+      lines[count++] = {n * g.source.strides[0] + sd * g.source.strides[2] + sh * g.source.strides[3],
+                        (td * g.taps[1].size() + th) * g.taps[2].size()};
+    }
+  return count;
+}
+
+struct Position {
+  int64_t n, d, h;
+  MT_INLINE Position(const Gather& g, int64_t row)
+      : n(row / g.count[1] / g.count[0]), d(row / g.count[1] % g.count[0]), h(row % g.count[1]) {}
+  MT_INLINE int64_t target(const Gather& g) const {
+    return n * g.target.strides[0] + d * g.target.strides[2] + h * g.target.strides[3];
+  }
+};
+
+template <class S>
+MT_INLINE Vector<Element<S>> load_channels(const S* p, int lanes) {
+  return lanes == kLanes<Element<S>> ? gemm::load_widened(p) : gemm::load_lanes(p, 0, lanes);
+}
+
+// kVectors vectors of channels at one position. `lanes`: of the last vector.
+template <class S, int kVectors>
+MT_INLINE void filter_position(const Gather& g, const Line* lines, int64_t count, const S* source, int64_t at,
+                               const Element<S>* weight, int64_t width, const Element<S>* bias, int lanes, S* target) {
+  using E = Element<S>;
+  Vector<E> acc[kVectors];
+#pragma GCC unroll 4
+  for (int v = 0; v < kVectors; v++) acc[v] = gemm::load_vector(bias + v * kLanes<E>);
+  for (int64_t l = 0; l < count; l++)
+    for (int64_t t = 0; t < g.taps[2].size(); t++) {
+      const int64_t x = at + g.taps[2][t].offset;
+      if (static_cast<uint64_t>(x) >= static_cast<uint64_t>(g.source_size[2])) continue;
+      const S* const from = source + lines[l].source + x * g.source.strides[4];
+      const E* const w = weight + (lines[l].tap + t) * width;
+#pragma GCC unroll 4
+      for (int v = 0; v < kVectors; v++)
+        acc[v] += gemm::load_vector(w + v * kLanes<E>) *
+                  load_channels(from + v * kLanes<E>, v == kVectors - 1 ? lanes : kLanes<E>);
+    }
+  alignas(64) E out[kVectors * kLanes<E>];
+#pragma GCC unroll 4
+  for (int v = 0; v < kVectors; v++) gemm::store_vector(out + v * kLanes<E>, acc[v]);
+  gemm::narrow<S>(out, target, (kVectors - 1) * kLanes<E> + lanes);
+}
+
+// sums += over the positions of a row of the gradient times the source that one tap reads there.
+template <class S, int kVectors>
+MT_INLINE void correlate_tap(const S* gradient, int64_t gradient_step, const S* source, int64_t source_step,
+                             int64_t count, int lanes, Element<S>* sums) {
+  using E = Element<S>;
+  Vector<E> acc[kVectors] = {};
+  for (int64_t x = 0; x < count; x++, gradient += gradient_step, source += source_step)
+#pragma GCC unroll 4
+    for (int v = 0; v < kVectors; v++) {
+      const int here = v == kVectors - 1 ? lanes : kLanes<E>;
+      acc[v] += load_channels(gradient + v * kLanes<E>, here) * load_channels(source + v * kLanes<E>, here);
+    }
+#pragma GCC unroll 4
+  for (int v = 0; v < kVectors; v++)
+    gemm::store_vector(sums + v * kLanes<E>, gemm::load_vector(sums + v * kLanes<E>) + acc[v]);
+}
+
+// Calls f.operator()<vectors>(first channel, lanes of the last vector) for all channels.
+template <class E, class F>
+MT_INLINE void for_each_block(int64_t channels, const F& f) {
+  constexpr int64_t kStep = kLanes<E>;
+  int64_t c = 0;
+  for (; c + 4 * kStep <= channels; c += 4 * kStep) f.template operator()<4>(c, kLanes<E>);
+  for (; c + kStep <= channels; c += kStep) f.template operator()<1>(c, kLanes<E>);
+  if (c < channels) f.template operator()<1>(c, static_cast<int>(channels - c));
+}
+
+}  // namespace
+
+bool is_depthwise_last(const Gather& g) {
+  return g.depth == 1 && g.rows == 1 && g.groups >= 8 && g.source.strides[1] == 1 && g.target.strides[1] == 1;
+}
+
+template <class S>
+void gather_depthwise_last(const Gather& g) {
+  using E = Element<S>;
+  const int64_t channels = g.groups, width = gemm::padded_columns<E>(channels);
+  const int64_t lines = g.taps[0].size() * g.taps[1].size(), taps = lines * g.taps[2].size();
+  int64_t* const offset = scratch<int64_t>(Scratch::columns, taps + 1);
+  make_weight_offsets(g, offset);
+  // [tap][channel], and the bias behind them.
+  E* const weight = scratch<E>(Scratch::weights, (taps + 1) * width);
+  E* const bias = weight + taps * width;
+  for (int64_t c = 0; c < width; c++) {
+    const S* const from = reinterpret_cast<const S*>(g.weight.data) + c * g.weight_group;
+    for (int64_t t = 0; t < taps; t++) weight[t * width + c] = c < channels ? static_cast<E>(from[offset[t]]) : E(0);
+    const bool has_bias = g.bias != nullptr && c < channels;
+    bias[c] = has_bias ? static_cast<E>(reinterpret_cast<const S*>(g.bias)[c * g.bias_stride]) : E(0);
+  }
+  const int64_t work = max64(1, g.count[2] * channels * max64(taps, 1));
+  parallel_for(g.batch * g.count[0] * g.count[1], ceil_div(kGrainSize, work), [&](int64_t begin, int64_t end) {
+    Line* const line = scratch<Line>(Scratch::rows, lines + 1);
+    const S* const source = reinterpret_cast<const S*>(g.source.data);
+    for (int64_t row = begin; row < end; row++) {
+      const Position p(g, row);
+      const int64_t count = make_lines(g, p.n, p.d, p.h, line);
+      S* const target = reinterpret_cast<S*>(g.target.data) + p.target(g);
+      for (int64_t x = 0; x < g.count[2]; x++)
+        for_each_block<E>(
+            channels, [&]<int kVectors>(int64_t c, int lanes) __attribute__((always_inline)) {
+              filter_position<S, kVectors>(g, line, count, source + c, x * g.step[2], weight + c, width, bias + c,
+                                           lanes, target + x * g.target.strides[4] + c);
+            });
+    }
+  });
+}
+
+template <class S>
+void weight_depthwise_last(const Gather& g) {
+  using E = Element<S>;
+  const int64_t channels = g.groups, width = gemm::padded_columns<E>(channels);
+  const int64_t lines = g.taps[0].size() * g.taps[1].size(), taps = lines * g.taps[2].size();
+  int64_t* const offset = scratch<int64_t>(Scratch::columns, taps + 1);
+  make_weight_offsets(g, offset);
+  const int64_t rows = g.batch * g.count[0] * g.count[1], parts = min64(num_threads(), rows);
+  E* const sums = scratch<E>(Scratch::weights, parts * taps * width);
+  parallel_for(parts, 1, [&](int64_t begin, int64_t end) {
+    Line* const line = scratch<Line>(Scratch::rows, lines + 1);
+    for (int64_t part = begin; part < end; part++) {
+      E* const to = sums + part * taps * width;
+      for (int64_t i = 0; i < taps * width; i++) to[i] = E(0);
+      for (int64_t row = rows * part / parts; row < rows * (part + 1) / parts; row++) {
+        const Position p(g, row);
+        const int64_t count = make_lines(g, p.n, p.d, p.h, line);
+        const S* const gradient = reinterpret_cast<const S*>(g.target.data) + p.target(g);
+        for (int64_t l = 0; l < count; l++)
+          for (int64_t t = 0; t < g.taps[2].size(); t++) {
+            // Positions [low, high) read inside the row.
+            const int64_t shift = g.taps[2][t].offset, step = g.step[2];
+            const int64_t low = shift >= 0 ? 0 : ceil_div(-shift, step);
+            const int64_t last = g.source_size[2] - 1 - shift;
+            const int64_t high = last < 0 ? 0 : min64(g.count[2], last / step + 1);
+            if (low >= high) continue;
+            const S* const source =
+                reinterpret_cast<const S*>(g.source.data) + line[l].source + (low * step + shift) * g.source.strides[4];
+            for_each_block<E>(
+                channels, [&]<int kVectors>(int64_t c, int lanes) __attribute__((always_inline)) {
+                  correlate_tap<S, kVectors>(gradient + low * g.target.strides[4] + c, g.target.strides[4], source + c,
+                                             step * g.source.strides[4], high - low, lanes,
+                                             to + (line[l].tap + t) * width + c);
+                });
+          }
+      }
+    }
+  });
+  for (int64_t c = 0; c < channels; c++) {
+    S* const to = reinterpret_cast<S*>(g.weight.data) + c * g.weight_group;
+    for (int64_t t = 0; t < taps; t++) {
+      E sum = sums[t * width + c];
+      for (int64_t part = 1; part < parts; part++) sum += sums[(part * taps + t) * width + c];
+      to[offset[t]] = static_cast<S>(sum);
+    }
+  }
+}
+
+#define MT_INSTANTIATE(S)                                \
+  template void gather_depthwise_last<S>(const Gather&); \
+  template void weight_depthwise_last<S>(const Gather&);
+MT_INSTANTIATE(float)
+MT_INSTANTIATE(double)
+MT_INSTANTIATE(BFloat16)
+MT_INSTANTIATE(Half)
+MT_INSTANTIATE(uint64_t)
+#undef MT_INSTANTIATE
+
+}  // namespace conv
+}  // namespace MINITORCH_ARCH
+}  // namespace minitorch
