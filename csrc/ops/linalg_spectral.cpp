@@ -14,11 +14,13 @@ namespace {
 using at::Tensor;
 
 void eigh(const Tensor& eigenvalues, const Tensor& eigenvectors, const Tensor& infos, bool upper, bool vectors) {
+  check_dtype("linalg_eigh_cpu", eigenvectors);
   eigh_kernel(view_of(eigenvalues), view_of(eigenvectors), view_of(infos), upper, vectors);
 }
 
 void svd(const Tensor& a, const bool, const bool vectors, const std::optional<std::string_view>&, const Tensor& u,
          const Tensor& s, const Tensor& vh, const Tensor& info) {
+  check_dtype("linalg_svd_cpu", a);
   const Tensor matrix = resolved(a);
   SvdArgs args{view_of(matrix), {}, view_of(s), {}, view_of(info), vectors};
   if (vectors) args.u = view_of(u), args.vh = view_of(vh);

@@ -35,6 +35,12 @@ EXPECTED_FAILURES: tuple[tuple[str, str, str | None, str], ...] = (
         "bfloat16",
         "ill-conditioned: a weight exp(-10), where one rounding of the logit is a factor 1.6; native is off by 6 times too",
     ),
+    (
+        "linalg_householder_product",
+        "grad",
+        "float32",
+        "the gradient of tau cancels: differs from native by 7e-5 where the value is 5",
+    ),
     ("native_batch_norm", "out", FLOATS, "both refuse a wrong dtype of out=, in other words"),
     ("_native_batch_norm_legit", "out", FLOATS, "both refuse a wrong dtype of out=, in other words"),
 )
