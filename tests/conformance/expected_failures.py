@@ -37,6 +37,12 @@ EXPECTED_FAILURES: tuple[tuple[str, str, str | None, str], ...] = (
     ("special_bessel_y1", "forward", "float64", BESSEL),
     ("special_bessel_y1", "noncontig", "float64", BESSEL),
     ("special_bessel_y1", "out", "float64", BESSEL),
+    (
+        "linalg_householder_product",
+        "grad",
+        "float32",
+        "the gradient of tau cancels: differs from native by 7e-5 where the value is 5",
+    ),
     ("native_batch_norm", "out", FLOATS, "both refuse a wrong dtype of out=, in other words"),
     ("_native_batch_norm_legit", "out", FLOATS, "both refuse a wrong dtype of out=, in other words"),
 )

@@ -145,6 +145,25 @@ FAMILIES: dict[str, tuple[str, ...]] = {
         nanmedian mode kthvalue searchsorted bucketize logcumsumexp cummax cummin renorm hash_tensor
         """
     ),
+    "linalg": names(
+        """
+        cholesky cholesky_inverse cholesky_solve cross geqrf lu_unpack lu lu_solve matrix_exp ormqr qr triangular_solve
+        svd svd_lowrank pca_lowrank pinverse logdet linalg_cross linalg_det linalg_diagonal linalg_cholesky
+        linalg_cholesky_ex linalg_vecdot linalg_cond linalg_eig linalg_eigvals linalg_eigh linalg_eigvalsh
+        linalg_householder_product linalg_ldl_factor linalg_ldl_factor_ex linalg_ldl_solve linalg_lstsq
+        linalg_lstsq_grad_oriented linalg_matrix_power linalg_multi_dot linalg_norm linalg_norm_subgradients_at_zero
+        linalg_matrix_norm linalg_qr linalg_slogdet linalg_vander linalg_lu_factor linalg_lu_factor_ex linalg_lu
+        linalg_lu_solve linalg_inv linalg_inv_ex linalg_solve linalg_solve_ex linalg_solve_triangular linalg_matrix_rank
+        linalg_matrix_rank_hermitian linalg_pinv linalg_pinv_singular linalg_pinv_hermitian linalg_svd linalg_svdvals
+        linalg_tensorinv linalg_tensorsolve corrcoef cov trapz trapezoid cumulative_trapezoid
+        """
+    ),
+    "fft": names(
+        """
+        fft_fft fft_fft2 fft_fftn fft_hfft fft_hfft2 fft_hfftn fft_rfft fft_rfft2 fft_rfftn fft_ifft fft_ifft2 fft_ifftn
+        fft_ihfft fft_ihfft2 fft_ihfftn fft_irfft fft_irfft2 fft_irfftn fft_fftshift fft_ifftshift stft istft
+        """
+    ),
 }
 
 CLAIMED: frozenset[str] = frozenset(name for family in FAMILIES.values() for name in family)

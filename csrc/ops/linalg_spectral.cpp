@@ -1,0 +1,181 @@
+// Eigenvalues, singular values and least squares. PyTorch's structured kernels arrange layouts and call the
+// DispatchStubs that the functions here stand for.
+#include <ATen/ops/_linalg_eigh_native.h>
+#include <ATen/ops/_linalg_svd_native.h>
+#include <ATen/ops/linalg_ldl_factor_ex_native.h>
+#include <ATen/ops/linalg_ldl_solve_native.h>
+#include <ATen/ops/linalg_lstsq_native.h>
+
+#include "ops/linalg.h"
+
+namespace minitorch {
+namespace {
+
+using at::Tensor;
+
+void eigh(const Tensor& eigenvalues, const Tensor& eigenvectors, const Tensor& infos, bool upper, bool vectors) {
+  check_dtype("linalg_eigh_cpu", eigenvectors);
+  eigh_kernel(view_of(eigenvalues), view_of(eigenvectors), view_of(infos), upper, vectors);
+}
+
+void svd(const Tensor& a, const bool, const bool vectors, const std::optional<std::string_view>&, const Tensor& u,
+         const Tensor& s, const Tensor& vh, const Tensor& info) {
+  check_dtype("linalg_svd_cpu", a);
+  const Tensor matrix = resolved(a);
+  SvdArgs args{view_of(matrix), {}, view_of(s), {}, view_of(info), vectors};
+  if (vectors) args.u = view_of(u), args.vh = view_of(vh);
+  svd_kernel(args);
+}
+
+// The solution of least norm replaces the first rows of b. gels takes a to have full rank and works by QR, the others
+// find the rank: from singular values for all three of them, gelsy's columns being pivoted in LAPACK.
+void lstsq(const Tensor& a, Tensor& b, Tensor& rank, Tensor&, Tensor& infos, double rcond, std::string driver) {
+  infos.zero_();
+  const int64_t m = a.size(-2), n = a.size(-1), k = std::min(m, n);
+  const auto triangular = [](const Tensor& r, const Tensor& x, bool upper, MatrixOp op) {
+    if (x.numel() > 0) triangular_solve_kernel({view_of(r), view_of(x), true, upper, false, op});
+  };
+  if (driver == "gels") {
+    const Tensor factors = at::native::cloneBatchedColumnMajor(m >= n ? a : a.mH());
+    at::DimVector sizes(a.sizes().slice(0, a.dim() - 2));
+    sizes.push_back(k);
+    const Tensor tau = empty(sizes, a.scalar_type());
+    if (factors.numel() == 0) return;
+    qr_factor_kernel(view_of(factors), view_of(tau));
+    const Tensor r = factors.narrow(-2, 0, k), x = b.narrow(-2, 0, std::max(m, n));
+    if (m >= n) {
+      qr_multiply_kernel(view_of(factors), view_of(tau), view_of(x), true, true);
+      triangular(r, x.narrow(-2, 0, n), true, MatrixOp::none);
+    } else {
+      // a = r^H q^H: r^H y = b, x = q (y, 0).
+      triangular(r, x.narrow(-2, 0, m), true, MatrixOp::adjoint);
+      x.narrow(-2, m, n - m).zero_();
+      qr_multiply_kernel(view_of(factors), view_of(tau), view_of(x), true, false);
+    }
+    return;
+  }
+  const auto [u, s, vh] = at::_linalg_svd(a, false, true);
+  const Tensor largest = s.narrow(-1, 0, std::min<int64_t>(k, 1));
+  const Tensor kept = s.gt(largest * rcond);
+  rank.copy_(kept.sum(-1));
+  const Tensor inverse = at::where(kept, s.reciprocal(), at::zeros_like(s));
+  const Tensor projected = at::matmul(u.mH(), b.narrow(-2, 0, m));
+  b.narrow(-2, 0, n).copy_(at::matmul(vh.mH(), projected * inverse.unsqueeze(-1)));
+}
+
+// Native lets devices other than the CPU choose no driver but gels. Its default there is gelsy, for which our stub uses
+// singular values; so gelsd and gelss, which return them too, are that and a little more.
+std::tuple<Tensor&, Tensor&, Tensor&, Tensor&> lstsq_out(const Tensor& input, const Tensor& other,
+                                                         std::optional<double> rcond,
+                                                         std::optional<std::string_view> driver, Tensor& solution,
+                                                         Tensor& residuals, Tensor& rank, Tensor& singular_values) {
+  std::string name(driver.value_or("gelsy"));
+  for (char& c : name) c = static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
+  const bool by_values = name == "gelsd" || name == "gelss";
+  TORCH_CHECK(by_values || name == "gels" || name == "gelsy",
+              "torch.linalg.lstsq: parameter `driver` should be one of (gels, gelsy, gelsd, gelss)");
+  const std::optional<std::string_view> passed =
+      name == "gels" ? std::optional<std::string_view>("gels") : std::nullopt;
+  Tensor unused = at::empty({0}, singular_values.options());
+  at::native::linalg_lstsq_out(input, other, rcond, passed, solution, residuals, rank,
+                               by_values ? unused : singular_values);
+  if (!by_values) return {solution, residuals, rank, singular_values};
+  const Tensor s = at::linalg_svdvals(input);
+  at::native::resize_output(singular_values, s.sizes());
+  singular_values.copy_(s);
+  if (input.size(-2) > input.size(-1) && rank.eq(input.size(-1)).all().item<bool>()) {
+    const bool vectors = other.dim() < input.dim();
+    const Tensor x = vectors ? solution.unsqueeze(-1) : solution, b = vectors ? other.unsqueeze(-1) : other;
+    const Tensor squares = (at::matmul(input, x) - b).abs().square().sum(-2);
+    at::native::resize_output(residuals, squares.sizes());
+    residuals.copy_(squares);
+  }
+  return {solution, residuals, rank, singular_values};
+}
+
+void ldl_factor(const Tensor& ld, const Tensor& pivots, const Tensor& info, bool upper, bool hermitian) {
+  TORCH_INTERNAL_ASSERT(!upper);
+  if (ld.numel() == 0) return;
+  ldl_factor_kernel(view_of(ld), view_of(pivots), view_of(info), hermitian);
+}
+
+void ldl_solve(const Tensor& ld, const Tensor& pivots, const Tensor& result, bool upper, bool hermitian) {
+  TORCH_INTERNAL_ASSERT(!upper);
+  if (result.numel() == 0) return;
+  const Tensor factors = with_batch_of(resolved(ld), 2, result, 2), exchanges = with_batch_of(pivots, 1, result, 2);
+  ldl_solve_kernel(view_of(factors), view_of(exchanges), view_of(result), hermitian);
+}
+
+// Native's own function hands LAPACK's packed real eigenvectors to a second stub; ours come complex at once.
+std::tuple<Tensor, Tensor> eig(const Tensor& input, bool vectors) {
+  at::native::squareCheckInputs(input, vectors ? "linalg.eig" : "linalg.eigvals");
+  TORCH_CHECK(input.isfinite().all().item<bool>(), "torch.linalg.eig: input tensor should not contain infs or NaNs.");
+  const Tensor a = at::native::cloneBatchedColumnMajor(resolved(input));
+  const auto dtype = c10::toComplexType(input.scalar_type());
+  const auto batch = input.sizes().slice(0, input.dim() - 2);
+  const Tensor w = empty(input.sizes().slice(0, input.dim() - 1), dtype),
+               info = at::zeros(batch, a.options().dtype(at::kInt));
+  const Tensor v = vectors
+                       ? empty_strided(a.sizes(), at::native::batched_matrix_contiguous_strides(a.sizes(), true), dtype)
+                       : empty({0}, dtype);
+  if (a.numel() > 0) {
+    EigArgs args{view_of(a), view_of(w), {}, view_of(info), vectors};
+    if (vectors) args.v = view_of(v);
+    eig_kernel(args);
+  }
+  at::_linalg_check_errors(info, vectors ? "torch.linalg.eig" : "torch.linalg.eigvals", input.dim() == 2);
+  return {w, v};
+}
+
+std::tuple<Tensor, Tensor> linalg_eig(const Tensor& input) { return eig(input, true); }
+Tensor linalg_eigvals_impl(const Tensor& input) { return std::get<0>(eig(input, false)); }
+
+void check_eig_output(const char* name, const Tensor& input, const Tensor& out, const char* what) {
+  at::native::checkSameDevice(name, out, input, what);
+  at::native::checkLinalgCompatibleDtype(name, out.scalar_type(), c10::toComplexType(input.scalar_type()), what);
+}
+
+std::tuple<Tensor&, Tensor&> linalg_eig_out(const Tensor& input, Tensor& values, Tensor& vectors) {
+  at::native::squareCheckInputs(input, "linalg.eig");
+  check_eig_output("torch.linalg.eig", input, values, "eigenvalues");
+  check_eig_output("torch.linalg.eig", input, vectors, "eigenvectors");
+  const auto [w, v] = eig(input, true);
+  const bool fresh = vectors.numel() == 0;
+  if (at::native::resize_output(vectors, v.sizes()) && fresh) vectors.as_strided_(v.sizes(), v.strides());
+  at::native::resize_output(values, w.sizes());
+  values.copy_(w), vectors.copy_(v);
+  return {values, vectors};
+}
+
+Tensor& linalg_eigvals_out(const Tensor& input, Tensor& values) {
+  at::native::squareCheckInputs(input, "linalg.eigvals");
+  check_eig_output("torch.linalg.eigvals", input, values, "eigenvalues");
+  const Tensor w = linalg_eigvals_impl(input);
+  at::native::resize_output(values, w.sizes());
+  return values.copy_(w);
+}
+
+}  // namespace
+
+TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
+  structured<at::native::structured__linalg_eigh_out>(m, "_linalg_eigh", nullptr, "_linalg_eigh.eigenvalues");
+  structured<at::native::structured__linalg_svd_out>(m, "_linalg_svd", nullptr, "_linalg_svd.U");
+  structured<at::native::structured_linalg_ldl_factor_ex_out>(m, "linalg_ldl_factor_ex", nullptr,
+                                                              "linalg_ldl_factor_ex.out");
+  structured<at::native::structured_linalg_ldl_solve_out>(m, "linalg_ldl_solve", nullptr, "linalg_ldl_solve.out");
+  m.impl("linalg_eig", TORCH_FN(linalg_eig));
+  m.impl("linalg_eig.out", TORCH_FN(linalg_eig_out));
+  m.impl("_linalg_eigvals", TORCH_FN(linalg_eigvals_impl));
+  m.impl("linalg_eigvals.out", TORCH_FN(linalg_eigvals_out));
+  m.impl("linalg_lstsq.out", TORCH_FN(lstsq_out));
+}
+
+}  // namespace minitorch
+
+namespace at::native {
+REGISTER_PRIVATEUSE1_DISPATCH(linalg_eigh_stub, &minitorch::eigh)
+REGISTER_PRIVATEUSE1_DISPATCH(svd_stub, &minitorch::svd)
+REGISTER_PRIVATEUSE1_DISPATCH(ldl_factor_stub, &minitorch::ldl_factor)
+REGISTER_PRIVATEUSE1_DISPATCH(ldl_solve_stub, &minitorch::ldl_solve)
+REGISTER_PRIVATEUSE1_DISPATCH(lstsq_stub, &minitorch::lstsq)
+}  // namespace at::native
