@@ -124,7 +124,7 @@ constexpr int dense_width() {
   return std::min({pack_width<storage_t<S, T>>()...});
 }
 // Packs a thread has in flight; narrow types have more elements in each.
-constexpr int dense_unroll(int width) { return width >= 16 ? 1 : width >= 8 ? 2 : 4; }
+constexpr int dense_unroll(int width) { return width >= 16 ? 1 : 4; }
 
 template <class T, class S>
 __device__ __forceinline__ T single_value(const DenseArgs& a, int k) {

@@ -107,7 +107,11 @@ struct ExtremumReducer {
   static __device__ Acc init(const Params& p) {
     return {is_max(p) ? lowest<T>() : highest<T>(), std::numeric_limits<int64_t>::max()};
   }
-  static __device__ void fold(Acc& acc, T x, int64_t index, T, const Params& p) { acc = merge(acc, Acc{x, index}, p); }
+  // A thread meets indices in rising order, so an equal value never replaces the one it holds.
+  static __device__ void fold(Acc& acc, T x, int64_t index, T, const Params& p) {
+    const bool better = is_max(p) ? x > acc.value : x < acc.value;
+    if (better || (x != x && acc.value == acc.value)) acc = {x, index};
+  }
   static __device__ Acc merge(Acc a, Acc b, const Params& p) {
     const bool nan_a = a.value != a.value, nan_b = b.value != b.value;
     const bool better = is_max(p) ? b.value > a.value : b.value < a.value;
@@ -117,6 +121,8 @@ struct ExtremumReducer {
   }
   static __device__ void finish(Acc acc, T, const Args& a, char* const* out, const Params& p) {
     const bool only_index = p.op == ReduceOp::argmax || p.op == ReduceOp::argmin;
+    // Nothing was better than the initial value: all are equal to it.
+    if (acc.index == std::numeric_limits<int64_t>::max()) acc.index = 0;
     if (only_index) {
       store_as<int64_t>(out[0], a.out_dtype[0], acc.index);
     } else {
