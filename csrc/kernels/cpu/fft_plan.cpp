@@ -3,6 +3,7 @@
 
 #include <atomic>
 #include <cmath>
+#include <initializer_list>
 
 namespace minitorch {
 inline namespace MINITORCH_ARCH {

@@ -3,6 +3,8 @@
 // time whose gates stay in its cache.
 #include "kernels/rnn.h"
 
+#include <initializer_list>
+
 #include "core/parallel.h"
 #include "kernels/cpu/gemm_convert.h"
 #include "kernels/cpu/gemm_core.h"
