@@ -215,6 +215,89 @@ def gru_cell_backward(grad_hy, workspace, has_bias):
     return tuple(t if t is None else t.to(grad_hy.dtype) for t in (x, h, g * z, *biases))
 
 
+_TANH, _RELU, _LSTM, _GRU = range(4)  # the modes of rnn_layer, in csrc/kernels/rnn.h
+
+
+def _times(steps: int, reverse: bool) -> list[int]:
+    return list(range(steps))[::-1] if reverse else list(range(steps))
+
+
+def rnn_layer_forward(x, w_ih, w_hh, b_ih, b_hh, h0, c0, mode, reverse):
+    wide = torch.float64 if x.dtype == torch.float64 else torch.float32
+    hidden = w_hh.shape[1]
+    gates = F.linear(x, w_ih, b_ih).to(wide)
+    weight, bias = w_hh.to(wide), None if b_hh is None else b_hh.to(wide)
+    h = h0.to(wide).reshape(-1, hidden)
+    c = None if c0 is None else c0.to(wide).reshape(-1, hidden)
+    y = torch.empty(*x.shape[:2], hidden, dtype=wide, device=x.device)
+    cells = torch.empty_like(y) if mode in (_LSTM, _GRU) else y.new_empty(0)
+    for t in _times(len(x), reverse):
+        recurrent = F.linear(h, weight, bias)
+        if mode == _LSTM:
+            i, f, g, o = (gates[t] + recurrent).chunk(4, 1)
+            i, f, g, o = torch.sigmoid(i), torch.sigmoid(f), torch.tanh(g), torch.sigmoid(o)
+            c = f * c + i * g
+            h = o * torch.tanh(c)
+            gates[t], cells[t] = torch.cat([i, f, g, o], 1), c
+        elif mode == _GRU:
+            (xr, xz, xn), (hr, hz, hn) = gates[t].chunk(3, 1), recurrent.chunk(3, 1)
+            r, z = torch.sigmoid(xr + hr), torch.sigmoid(xz + hz)
+            n = torch.tanh(xn + r * hn)
+            h = n + z * (h - n)
+            gates[t], cells[t] = torch.cat([r, z, n], 1), hn
+        else:
+            h = torch.tanh(gates[t] + recurrent) if mode == _TANH else torch.relu(gates[t] + recurrent)
+        y[t] = h
+    cn = y.new_empty(0) if c0 is None else c.view_as(c0)
+    return tuple(t.to(x.dtype) for t in (y, h.view_as(h0), cn, gates, cells))
+
+
+def rnn_layer_backward(
+    grad_y, grad_hn, grad_cn, x, w_ih, w_hh, h0, c0, y, gates, cells, has_bias, mode, reverse, mask
+):  # fmt: skip
+    wide = torch.float64 if x.dtype == torch.float64 else torch.float32
+    hidden, weight = w_hh.shape[1], w_hh.to(wide)
+    first = h0.to(wide).reshape(-1, hidden)
+    order = _times(len(x), reverse)
+    before = torch.empty_like(y, dtype=wide)  # the state that each step started from
+    before[order[0]] = first
+    before[order[1:]] = y.to(wide)[order[:-1]]
+    gh = torch.zeros_like(first) if grad_hn is None else grad_hn.to(wide).reshape(-1, hidden)
+    gc = torch.zeros_like(first) if grad_cn is None else grad_cn.to(wide).reshape(-1, hidden)
+    inner = torch.empty_like(gates, dtype=wide)  # gradients of the input's gates and of the state's
+    outer = torch.empty_like(inner)
+    for step, t in reversed(list(enumerate(order))):
+        if grad_y is not None:
+            gh = gh + grad_y[t].to(wide)
+        if mode == _LSTM:
+            previous = cells[order[step - 1]].to(wide) if step else c0.to(wide).reshape(-1, hidden)
+            i, f, g, o = gates[t].to(wide).chunk(4, 1)
+            tanh = torch.tanh(cells[t].to(wide))
+            gc = gc + gh * o * (1 - tanh * tanh)
+            parts = [gc * g * i * (1 - i), gc * previous * f * (1 - f), gc * i * (1 - g * g), gh * tanh * o * (1 - o)]
+            inner[t] = outer[t] = torch.cat(parts, 1)
+            gh, gc = outer[t] @ weight, gc * f
+        elif mode == _GRU:
+            r, z, n = gates[t].to(wide).chunk(3, 1)
+            gn = gh * (1 - z) * (1 - n * n)
+            shared = [gn * cells[t].to(wide) * r * (1 - r), gh * (before[t] - n) * z * (1 - z)]
+            inner[t], outer[t] = torch.cat([*shared, gn], 1), torch.cat([*shared, gn * r], 1)
+            gh = gh * z + outer[t] @ weight
+        else:
+            state = y[t].to(wide)
+            inner[t] = outer[t] = gh * (1 - state * state) if mode == _TANH else gh * (state > 0)
+            gh = outer[t] @ weight
+    into, through = inner.flatten(0, 1), outer.flatten(0, 1)
+    weights = [into.T @ x.to(wide).flatten(0, 1), through.T @ before.flatten(0, 1)] if mask[1] else [None, None]
+    biases = [into.sum(0), through.sum(0)] if mask[1] and has_bias else [None, None]
+    grads = [into @ w_ih.to(wide) if mask[0] else None, *weights, *biases, gh, None if c0 is None else gc]
+    shapes = [x.shape, None, None, None, None, h0.shape, None if c0 is None else c0.shape]
+    return tuple(
+        None if g is None else (g if s is None else g.reshape(s)).to(x.dtype)
+        for g, s in zip(grads, shapes, strict=True)
+    )
+
+
 #: operator: function with its arguments. Strides of the results are not compared for these.
 REFERENCES = {
     "minitorch::linear_forward": linear_forward,
@@ -222,6 +305,8 @@ REFERENCES = {
     "minitorch::dropout_backward": dropout_backward,
     "minitorch::cross_entropy_forward": cross_entropy_forward,
     "minitorch::cross_entropy_backward": cross_entropy_backward,
+    "minitorch::rnn_layer_forward": rnn_layer_forward,
+    "minitorch::rnn_layer_backward": rnn_layer_backward,
     "aten::_thnn_fused_lstm_cell": lstm_cell,
     "aten::_thnn_fused_lstm_cell_backward_impl": lstm_cell_backward,
     "aten::_thnn_fused_gru_cell": gru_cell,

@@ -266,16 +266,19 @@ def _(right, *args):
     return right(*args) * 1.02
 
 
-@fault("forget and input gate swapped", "LSTM", "aten::_thnn_fused_lstm_cell")
-def _(right, gates, hidden, cx, bias=None, hidden_bias=None):
-    i, f, g, o = gates.chunk(4, 1)
-    return right(torch.cat([f, i, g, o], 1), hidden, cx, bias, hidden_bias)
+@fault("forget and input gate swapped", "LSTM", "minitorch::rnn_layer_forward")
+def _(right, x, w_ih, w_hh, b_ih, b_hh, *rest):
+    def swapped(gates):
+        i, f, g, o = gates.chunk(4, 0)
+        return torch.cat([f, i, g, o], 0)
+
+    return right(x, swapped(w_ih), swapped(w_hh), swapped(b_ih), swapped(b_hh), *rest)
 
 
-@fault("gradient of the state missing", "LSTM", "aten::_thnn_fused_lstm_cell_backward_impl")
+@fault("gradient of the weights of the state missing", "LSTM", "minitorch::rnn_layer_backward")
 def _(right, *args):
-    gates, state, bias = right(*args)
-    return gates, torch.zeros_like(state), bias
+    x, w_ih, w_hh, *rest = right(*args)
+    return x, w_ih, torch.zeros_like(w_hh), *rest
 
 
 @fault("operator raises", "GPT", "aten::gelu_backward", judge.SUBJECT_RAISED)

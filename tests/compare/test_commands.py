@@ -194,7 +194,19 @@ def test_the_pytest_fixture(tmp_path):
         "    library.impl('sin', lambda x: x.clone(), 'PrivateUse1')\n"
         "    with compare_devices():\n        work()\n"
     )
-    command = [sys.executable, "-m", "pytest", "-q", "-p", "minitorch_pytest", "-p", "no:cacheprovider", str(tmp_path)]
+    command = [
+        sys.executable,
+        "-m",
+        "pytest",
+        "-q",
+        "-p",
+        "no:minitorch",
+        "-p",
+        "minitorch_pytest",
+        "-p",
+        "no:cacheprovider",
+        str(tmp_path),
+    ]
     env = {**os.environ, "PYTHONPATH": str(ROOT)}
     done = subprocess.run(command, capture_output=True, text=True, env=env, cwd=tmp_path)
     assert "1 failed, 1 passed" in done.stdout, done.stdout + done.stderr

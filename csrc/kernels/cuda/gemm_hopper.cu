@@ -9,9 +9,6 @@ inline namespace MINITORCH_ARCH {
 namespace {
 
 constexpr int kRows = 128, kDepth = 64, kStages = 4, kConsumers = 2, kThreadCount = 128 * (kConsumers + 1);
-// Results leave through shared memory, 32 columns of a warp's 16 rows at a time: straight from the registers they would
-// be small stores and code that does not fit the instruction cache.
-constexpr int kChunk = 32, kChunkPitch = kChunk + 8, kWarpChunk = 16 * kChunkPitch * 4;
 constexpr int kLine = 128;  // bytes: 64 elements, the width of a swizzled box
 
 template <int Columns>
@@ -20,7 +17,7 @@ constexpr int stage_bytes() {
 }
 template <int Columns>
 constexpr int shared_bytes() {
-  return stage_bytes<Columns>() * kStages + kConsumers * 4 * kWarpChunk + 1024 + 2 * kStages * 8;
+  return stage_bytes<Columns>() * kStages + 1024 + 2 * kStages * 8;
 }
 
 struct Work {
@@ -28,7 +25,6 @@ struct Work {
   tile::Split split;
   uint32_t tiles, units;  // a unit: a tile of one matrix of the batch and one part of k
   int a_batch, b_batch;   // 0: all of the batch share the operand
-  bool vectors;           // eight neighbours of a row of C are one aligned access, and C is alpha A B
 };
 
 #if defined(__CUDA_ARCH_FEAT_SM90_ALL)
@@ -64,37 +60,6 @@ __device__ __forceinline__ void copy_panel(uint32_t to, const CUtensorMap& map, 
 }
 #endif
 
-#if defined(__CUDA_ARCH_FEAT_SM90_ALL)
-// 16 rows of kChunk sums to C: eight at a time where C has room for them and nothing is added, else two.
-template <class S>
-__device__ __forceinline__ void put_vectors(const Strided<S>& p, const float* chunk, int64_t batch, int64_t i,
-                                            int64_t j, int lane) {
-#pragma unroll
-  for (int e = 0; e < 16 * kChunk / 8 / 32; e++) {
-    const int row = lane / 4 + e * 8, column = lane % 4 * 8;
-    const float4 low = *reinterpret_cast<const float4*>(chunk + row * kChunkPitch + column),
-                 high = *reinterpret_cast<const float4*>(chunk + row * kChunkPitch + column + 4);
-    const auto scaled = [&](float x) { return fmaf(p.alpha, x, 0.0f); };  // zeros are positive, as elsewhere
-    const uint4 result{mma::pack_pair<S>(scaled(low.x), scaled(low.y)), mma::pack_pair<S>(scaled(low.z), scaled(low.w)),
-                       mma::pack_pair<S>(scaled(high.x), scaled(high.y)),
-                       mma::pack_pair<S>(scaled(high.z), scaled(high.w))};
-    *reinterpret_cast<uint4*>(reinterpret_cast<S*>(p.c_view.data) + batch * p.c_view.batch + (i + row) * p.c_view.row +
-                              j + column) = result;
-  }
-}
-template <class S>
-__device__ __forceinline__ void put_pairs(const Strided<S>& p, const tile::Split& split, const float* chunk,
-                                          int64_t part, int64_t batch, int64_t i, int64_t j, int lane) {
-#pragma unroll 1
-  for (int e = 0; e < 16 * kChunk / 2 / 32; e++) {
-    const int row = lane / 16 + e * 2, column = lane % 16 * 2;
-    if (i + row < p.m)
-      emit_pack(p, split, part, batch, i + row, j + column,
-                {chunk[row * kChunkPitch + column], chunk[row * kChunkPitch + column + 1]});
-  }
-}
-#endif
-
 template <class S, int Columns, bool AK, bool BK>
 __global__ void __launch_bounds__(kThreadCount, 1)
     hopper_kernel(const __grid_constant__ Strided<S> p, const __grid_constant__ CUtensorMap a_map,
@@ -103,8 +68,7 @@ __global__ void __launch_bounds__(kThreadCount, 1)
   extern __shared__ char memory[];
   // The swizzle repeats every 1024 bytes.
   const uint32_t base = (mma::shared_address(memory) + 1023) / 1024 * 1024;
-  const uint32_t chunks = base + stage_bytes<Columns>() * kStages;
-  const uint32_t full = chunks + kConsumers * 4 * kWarpChunk, empty = full + kStages * 8;
+  const uint32_t full = base + stage_bytes<Columns>() * kStages, empty = full + kStages * 8;
   const int group = static_cast<int>(threadIdx.x) / 128;
   if (threadIdx.x == 0) {
     for (int s = 0; s < kStages; s++) {
@@ -170,25 +134,14 @@ __global__ void __launch_bounds__(kThreadCount, 1)
 #pragma unroll
       for (int e = 0; e < Columns / 2; e++) hopper::settled(sums[e]);
       if (lane == 0) hopper::barrier_arrive(empty + last * 8);
-      float* const chunk = reinterpret_cast<float*>(memory + (chunks - mma::shared_address(memory)) +
-                                                    ((group - 1) * 4 + warp) * kWarpChunk);
-      const int64_t row0 = u.i + rows + warp * 16;
-      const bool whole = work.vectors && u.i + kRows <= p.m && u.j + Columns <= p.n;
 #pragma unroll
-      for (int c = 0; c < Columns; c += kChunk) {
-        __syncwarp();
+      for (int half = 0; half < 2; half++) {
+        const int64_t i = u.i + rows + warp * 16 + half * 8 + lane / 4;
+        if (i >= p.m) continue;
 #pragma unroll
-        for (int y = 0; y < kChunk / 8; y++)
-#pragma unroll
-          for (int half = 0; half < 2; half++)
-            *reinterpret_cast<float2*>(chunk + (half * 8 + lane / 4) * kChunkPitch + y * 8 + lane % 4 * 2) = {
-                sums[(c / 8 + y) * 4 + half * 2], sums[(c / 8 + y) * 4 + half * 2 + 1]};
-        __syncwarp();
-        if (whole) {
-          put_vectors(p, chunk, u.batch, row0, u.j + c, lane);
-        } else {
-          put_pairs(p, work.split, chunk, u.part, u.batch, row0, u.j + c, lane);
-        }
+        for (int y = 0; y < Columns / 8; y++)
+          emit_pack(p, work.split, u.part, u.batch, i, u.j + y * 8 + lane % 4 * 2,
+                    {sums[y * 4 + half * 2], sums[y * 4 + half * 2 + 1]});
       }
     }
   }
@@ -197,21 +150,57 @@ __global__ void __launch_bounds__(kThreadCount, 1)
 
 // ---- Host ----------------------------------------------------------------------------------------------------------
 
+using Encode = decltype(&cuTensorMapEncodeTiled);
+
+Encode encoder() {
+  static const Encode found = [] {
+    void* function = nullptr;
+    cudaDriverEntryPointQueryResult result;
+    if (cudaGetDriverEntryPointByVersion("cuTensorMapEncodeTiled", &function, 12000, cudaEnableDefault, &result) !=
+            cudaSuccess ||
+        result != cudaDriverEntryPointSuccess) {
+      cudaGetLastError();
+      function = nullptr;
+    }
+    return reinterpret_cast<Encode>(function);
+  }();
+  return found;
+}
+
+// The map of an operand: `width` elements along memory, `lines` of them a pitch apart, a batch of those.
+bool make_map(CUtensorMap* map, DType dtype, const MatrixView& v, int64_t pitch, int64_t width, int64_t lines,
+              int64_t batch, int box_lines) {
+  const cuuint64_t sizes[3] = {static_cast<cuuint64_t>(width), static_cast<cuuint64_t>(lines),
+                               static_cast<cuuint64_t>(batch)};
+  const cuuint64_t strides[2] = {static_cast<cuuint64_t>(pitch) * 2,
+                                 static_cast<cuuint64_t>(batch > 1 ? v.batch : pitch * lines) * 2};
+  const cuuint32_t box[3] = {64, static_cast<cuuint32_t>(box_lines), 1}, steps[3] = {1, 1, 1};
+  return encoder()(map, dtype == DType::BF16 ? CU_TENSOR_MAP_DATA_TYPE_BFLOAT16 : CU_TENSOR_MAP_DATA_TYPE_FLOAT16, 3,
+                   v.data, sizes, strides, box, steps, CU_TENSOR_MAP_INTERLEAVE_NONE, CU_TENSOR_MAP_SWIZZLE_128B,
+                   CU_TENSOR_MAP_L2_PROMOTION_L2_256B, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE) == CUDA_SUCCESS;
+}
+
 template <class S, int Columns, bool AK, bool BK>
 bool launch(const Strided<S>& p) {
   const auto kernel = &hopper_kernel<S, Columns, AK, BK>;
-  static const bool built = hopper::usable(kernel);
+  // Elsewhere than on sm_90a the kernel is empty, which its registers show.
+  static const bool built = [&] {
+    cudaFuncAttributes attributes;
+    const bool real = cudaFuncGetAttributes(&attributes, kernel) == cudaSuccess && attributes.binaryVersion == 90 &&
+                      attributes.numRegs > 64;
+    cudaGetLastError();
+    return real;
+  }();
   if (!built) return false;
+  const int64_t a_pitch = AK ? p.a_view.row : p.a_view.col, b_pitch = BK ? p.b_view.col : p.b_view.row;
   Work work;
   work.a_batch = p.a_view.batch != 0 && p.batch > 1;
   work.b_batch = p.b_view.batch != 0 && p.batch > 1;
   CUtensorMap a_map, b_map;
-  const auto map = [&](CUtensorMap* to, const MatrixView& v, bool along_k, int64_t rows, bool whole_batch, int box) {
-    const int64_t pitch = along_k ? v.row : v.col, width = along_k ? p.k : rows, lines = along_k ? rows : p.k;
-    return hopper::make_map<3>(to, dtype_of<S>, v.data, {width, lines, whole_batch ? p.batch : 1},
-                               {pitch, whole_batch ? v.batch : pitch * lines}, along_k ? box : kDepth);
-  };
-  if (!map(&a_map, p.a_view, AK, p.m, work.a_batch, kRows) || !map(&b_map, p.b_view, BK, p.n, work.b_batch, Columns))
+  if (!make_map(&a_map, dtype_of<S>, p.a_view, a_pitch, AK ? p.k : p.m, AK ? p.m : p.k, work.a_batch ? p.batch : 1,
+                AK ? kRows : kDepth) ||
+      !make_map(&b_map, dtype_of<S>, p.b_view, b_pitch, BK ? p.k : p.n, BK ? p.n : p.k, work.b_batch ? p.batch : 1,
+                BK ? Columns : kDepth))
     return false;
   const int64_t down = ceil_div(p.m, kRows), across = ceil_div(p.n, Columns), tiles = down * across;
   const int64_t sm = cuda::multiprocessors();
@@ -220,8 +209,6 @@ bool launch(const Strided<S>& p) {
   work.split = split_for(tiles * p.batch, p.k, kDepth, sm);
   const Scratch partial(work.split.splits > 1 ? work.split.splits * p.batch * p.m * p.n * 4 : 0);
   work.split.partial = partial.get();
-  work.vectors = !p.adds && work.split.splits == 1 && p.c_view.col == 1 && (p.c_view.row | p.c_view.batch) % 8 == 0 &&
-                 reinterpret_cast<uintptr_t>(p.c_view.data) % 16 == 0;
   work.tiles = static_cast<uint32_t>(tiles);
   work.units = static_cast<uint32_t>(tiles * p.batch * work.split.splits);
   cuda::check(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, shared_bytes<Columns>()),
@@ -240,14 +227,24 @@ bool by_layout(const Strided<S>& p) {
   return p.b_along_k ? launch<S, Columns, false, true>(p) : launch<S, Columns, false, false>(p);
 }
 
+bool on_hopper() {
+  static const bool hopper = [] {
+    int device = 0, major = 0;
+    cudaGetDevice(&device);
+    cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device);
+    return major == 9;
+  }();
+  return hopper;
+}
+
 }  // namespace
 
 template <class S>
 bool gemm_hopper(const Strided<S>& p) {
   constexpr int64_t limit = int64_t{1} << 31;
   const auto maps = [](const MatrixView& v, int64_t pitch) { return pitch > 0 && v.batch >= 0; };
-  if (!p.a_vectors || !p.b_vectors || p.k == 0 || std::max({p.m, p.n, p.k, p.batch}) >= limit ||
-      !maps(p.a_view, p.a_along_k ? p.a_view.row : p.a_view.col) ||
+  if (!on_hopper() || encoder() == nullptr || !p.a_vectors || !p.b_vectors || p.k == 0 ||
+      std::max({p.m, p.n, p.k, p.batch}) >= limit || !maps(p.a_view, p.a_along_k ? p.a_view.row : p.a_view.col) ||
       !maps(p.b_view, p.b_along_k ? p.b_view.col : p.b_view.row))
     return false;
   // Wide tiles move less and need many of them.

@@ -10,7 +10,6 @@ inline namespace MINITORCH_ARCH {
 namespace tensor {
 
 constexpr int kRows = 128, kDepth = 64, kStages = 3;
-constexpr int kChunkPitch = 64 + 8;  // floats; a warp's 64 rows of results
 
 // One operand's panel: lines along its rows (m or n) if memory runs along k, else along k.
 template <bool AlongK, int Rows>
@@ -92,23 +91,18 @@ __global__ void __launch_bounds__(Columns, Columns == 128 ? 2 : 1)
     }
     mma::wait_copies<0>();
     __syncthreads();
-    // Through shared memory: straight from the registers the code would not fit the instruction cache.
-    float* const chunk = reinterpret_cast<float*>(memory) + warp * 64 * kChunkPitch;
 #pragma unroll
-    for (int x = 0; x < 4; x++)
+    for (int x = 0; x < 4; x++) {
 #pragma unroll
-      for (int y = 0; y < 8; y++)
+      for (int half = 0; half < 2; half++) {
+        const int64_t i = i0 + wi + x * 16 + half * 8 + lane / 4;
+        if (i >= p.m) continue;
 #pragma unroll
-        for (int half = 0; half < 2; half++)
-          *reinterpret_cast<float2*>(chunk + (x * 16 + half * 8 + lane / 4) * kChunkPitch + y * 8 + lane % 4 * 2) = {
-              sums[x][y][half * 2], sums[x][y][half * 2 + 1]};
-    __syncwarp();
-#pragma unroll 1
-    for (int row = 0; row < 64; row++) {
-      const float2 pair = *reinterpret_cast<const float2*>(chunk + row * kChunkPitch + lane * 2);
-      if (i0 + wi + row < p.m) emit_pack(p, split, part, batch, i0 + wi + row, j0 + wj + lane * 2, {pair.x, pair.y});
+        for (int y = 0; y < 8; y++)
+          emit_pack(p, split, part, batch, i, j0 + wj + y * 8 + lane % 4 * 2,
+                    {sums[x][y][half * 2], sums[x][y][half * 2 + 1]});
+      }
     }
-    __syncthreads();
   }
 }
 
