@@ -115,7 +115,7 @@ part_models() {
 }
 
 part_bench() {
-  MINITORCH_BACKEND=cuda run bench "$(limit bench 300)" bench.log "$python" -m benchmarks.cuda "$results/bench.json"
+  MINITORCH_BACKEND=cuda run bench "$(limit bench 300)" bench.log "$python" -m benchmarks.gpu "$results/bench.json"
 }
 
 part_demo() {

@@ -15,12 +15,12 @@ struct KernelMemory {
   template <class U>
   KernelMemory(const KernelMemory<U>&) {}
   T* allocate(size_t n) {
-    if (backend().host_accessible()) return static_cast<T*>(::operator new (n * sizeof(T), std::align_val_t{64}));
+    if (backend().host_accessible()) return static_cast<T*>(::operator new(n * sizeof(T), std::align_val_t{64}));
     return static_cast<T*>(backend().host_allocate(n * sizeof(T)));
   }
   void deallocate(T* p, size_t n) {
     if (backend().host_accessible()) {
-      ::operator delete (p, std::align_val_t{64});
+      ::operator delete(p, std::align_val_t{64});
     } else {
       backend().host_free(p, n * sizeof(T));
     }

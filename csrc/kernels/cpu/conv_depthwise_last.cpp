@@ -130,11 +130,10 @@ void gather_depthwise_last(const Gather& g) {
       const int64_t count = make_lines(g, p.n, p.d, p.h, line);
       S* const target = reinterpret_cast<S*>(g.target.data) + p.target(g);
       for (int64_t x = 0; x < g.count[2]; x++)
-        for_each_block<E>(
-            channels, [&]<int kVectors>(int64_t c, int lanes) __attribute__((always_inline)) {
-              filter_position<S, kVectors>(g, line, count, source + c, x * g.step[2], weight + c, width, bias + c,
-                                           lanes, target + x * g.target.strides[4] + c);
-            });
+        for_each_block<E>(channels, [&]<int kVectors>(int64_t c, int lanes) __attribute__((always_inline)) {
+          filter_position<S, kVectors>(g, line, count, source + c, x * g.step[2], weight + c, width, bias + c, lanes,
+                                       target + x * g.target.strides[4] + c);
+        });
     }
   });
 }
@@ -167,12 +166,11 @@ void weight_depthwise_last(const Gather& g) {
             if (low >= high) continue;
             const S* const source =
                 reinterpret_cast<const S*>(g.source.data) + line[l].source + (low * step + shift) * g.source.strides[4];
-            for_each_block<E>(
-                channels, [&]<int kVectors>(int64_t c, int lanes) __attribute__((always_inline)) {
-                  correlate_tap<S, kVectors>(gradient + low * g.target.strides[4] + c, g.target.strides[4], source + c,
-                                             step * g.source.strides[4], high - low, lanes,
-                                             to + (line[l].tap + t) * width + c);
-                });
+            for_each_block<E>(channels, [&]<int kVectors>(int64_t c, int lanes) __attribute__((always_inline)) {
+              correlate_tap<S, kVectors>(gradient + low * g.target.strides[4] + c, g.target.strides[4], source + c,
+                                         step * g.source.strides[4], high - low, lanes,
+                                         to + (line[l].tap + t) * width + c);
+            });
           }
       }
     }
