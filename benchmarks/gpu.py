@@ -1,6 +1,6 @@
 """minitorch on a GPU against native CUDA in one process: times and their ratio (native / ours: above 1 is faster).
 
-Usage: python -m benchmarks.cuda RESULT.json [part of a case's name...]
+Usage: python -m benchmarks.gpu RESULT.json [part of a case's name...]
 
 Each case runs on both devices in turn, several times; the figure is the median of the rounds, and a round times enough
 calls back to back to hide the launch of the first. Small cases (host) show the cost of the call itself.
@@ -186,7 +186,7 @@ def serve() -> int:
 class NativeProcess:
     def __init__(self) -> None:
         self.process = subprocess.Popen(
-            [sys.executable, "-m", "benchmarks.cuda", "--serve"],
+            [sys.executable, "-m", "benchmarks.gpu", "--serve"],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,
