@@ -1,8 +1,6 @@
 // The indexing kernel objects, and the simplification of an index iteration space.
 #include "kernels/index.h"
 
-#include <cmath>
-
 #include <cstdlib>
 #include <utility>
 

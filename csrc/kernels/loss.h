@@ -8,12 +8,18 @@
 
 namespace minitorch {
 
+// X(name, functor): operands, then parameters.
+#define MT_LOSS_OPS(X)                                                                    \
+  X(mse_backward, MseBackward)                                 /* x, y, g; norm */        \
+  X(smooth_l1_backward, SmoothL1Backward)                      /* x, y, g; norm, beta */  \
+  X(huber_backward, HuberBackward)                             /* x, y, g; norm, delta */ \
+  X(binary_cross_entropy, BinaryCrossEntropy)                  /* x, y */                 \
+  X(binary_cross_entropy_backward, BinaryCrossEntropyBackward) /* x, y, g */
+
 enum class LossOp : uint8_t {
-  mse_backward,                   // x, y, g; norm
-  smooth_l1_backward,             // x, y, g; norm, beta
-  huber_backward,                 // x, y, g; norm, delta
-  binary_cross_entropy,           // x, y
-  binary_cross_entropy_backward,  // x, y, g
+#define MT_ENUM(name, functor) name,
+  MT_LOSS_OPS(MT_ENUM)
+#undef MT_ENUM
 };
 
 // at::Reduction has the same values.

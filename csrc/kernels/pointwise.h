@@ -206,13 +206,18 @@ namespace minitorch {
   X(smooth_l1, SmoothL1, FloatTypes)                             \
   X(huber, Huber, FloatTypes)
 
+// clang-format off
+#define MT_POINTWISE_OPS(X)                                                                 \
+  MT_ARITHMETIC_OPS(X) MT_COMPARE_OPS(X) MT_INTEGER_OPS(X) MT_MATH_OPS(X) MT_SPECIAL_OPS(X) \
+  MT_BESSEL_OPS(X) MT_ORTHOGONAL_OPS(X) MT_PATHWISE_OPS(X) MT_ACTIVATION_OPS(X)
+// clang-format on
+
 enum class PointwiseOp : uint16_t {
 #define MT_ENUM(name, functor, types) name,
-  MT_ARITHMETIC_OPS(MT_ENUM) MT_COMPARE_OPS(MT_ENUM) MT_INTEGER_OPS(MT_ENUM) MT_MATH_OPS(MT_ENUM)
-      MT_SPECIAL_OPS(MT_ENUM) MT_BESSEL_OPS(MT_ENUM) MT_ORTHOGONAL_OPS(MT_ENUM) MT_PATHWISE_OPS(MT_ENUM)
-          MT_ACTIVATION_OPS(MT_ENUM)
+  MT_POINTWISE_OPS(MT_ENUM)
 #undef MT_ENUM
 };
+const char* name_of(PointwiseOp op);
 
 extern Kernel<void(PointwiseOp, const PointwiseView&, const PointwiseParams&)> pointwise_kernel;
 

@@ -3,16 +3,13 @@
 
 #include "bridge/tensor.h"
 #include "kernels/rnn.h"
+#include "ops/rnn.h"
 
 namespace minitorch {
 namespace {
 
 using at::Tensor;
 using OptionalTensor = std::optional<Tensor>;
-
-Tensor dense(const OptionalTensor& t) { return t.has_value() && t->defined() ? t->contiguous() : Tensor(); }
-const char* read(const Tensor& t) { return t.defined() ? static_cast<const char*>(t.const_data_ptr()) : nullptr; }
-char* write(const Tensor& t) { return static_cast<char*>(t.data_ptr()); }
 
 // The operands of a cell as contiguous tensors, checked.
 struct Cell {

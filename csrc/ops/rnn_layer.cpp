@@ -6,16 +6,13 @@
 #include "bridge/tensor.h"
 #include "kernels/rnn.h"
 #include "ops/matmul.h"
+#include "ops/rnn.h"
 
 namespace minitorch {
 namespace {
 
 using at::Tensor;
 using OptionalTensor = std::optional<Tensor>;
-
-Tensor dense(const OptionalTensor& t) { return t.has_value() && t->defined() ? t->contiguous() : Tensor(); }
-const char* read(const Tensor& t) { return t.defined() ? static_cast<const char*>(t.const_data_ptr()) : nullptr; }
-char* write(const Tensor& t) { return t.defined() ? static_cast<char*>(t.data_ptr()) : nullptr; }
 
 RnnMode to_mode(int64_t mode) {
   TORCH_CHECK(mode >= 0 && mode <= static_cast<int64_t>(RnnMode::gru), "Expected a mode of 0 to 3, got ", mode);

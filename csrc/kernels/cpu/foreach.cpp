@@ -5,6 +5,7 @@
 #include <cmath>
 
 #include "kernels/cpu/list_loop.h"
+#include "kernels/functors/loss_scale.h"
 
 namespace minitorch {
 inline namespace MINITORCH_ARCH {
@@ -135,19 +136,7 @@ void unscale(const std::vector<ForeachItem>& items, DType dtype, const float* in
 
 void update_scale(float* scale, int32_t* growth_tracker, const float* found_inf, double growth, double backoff,
                   int64_t interval) {
-  if (*found_inf != 0) {
-    *scale = static_cast<float>(*scale * backoff);
-    *growth_tracker = 0;
-    return;
-  }
-  const int32_t successful = *growth_tracker + 1;
-  if (successful != interval) {
-    *growth_tracker = successful;
-    return;
-  }
-  const auto grown = static_cast<float>(*scale * growth);
-  if (std::isfinite(grown)) *scale = grown;  // a scale that overflows would never recover
-  *growth_tracker = 0;
+  functors::next_loss_scale(scale, growth_tracker, *found_inf != 0, growth, backoff, interval);
 }
 
 MT_REGISTER_KERNEL(foreach_kernel, &foreach_op);

@@ -8,14 +8,11 @@ inline namespace MINITORCH_ARCH {
 namespace {
 
 const Block* block_of(LossOp op, DType compute) {
-  using engine::find;
   switch (op) {
-    case LossOp::mse_backward: return find<functors::MseBackward>(compute, FloatTypes{});
-    case LossOp::smooth_l1_backward: return find<functors::SmoothL1Backward>(compute, FloatTypes{});
-    case LossOp::huber_backward: return find<functors::HuberBackward>(compute, FloatTypes{});
-    case LossOp::binary_cross_entropy: return find<functors::BinaryCrossEntropy>(compute, FloatTypes{});
-    case LossOp::binary_cross_entropy_backward:
-      return find<functors::BinaryCrossEntropyBackward>(compute, FloatTypes{});
+#define MT_FIND(name, functor) \
+  case LossOp::name: return engine::find<functors::functor>(compute, FloatTypes{});
+    MT_LOSS_OPS(MT_FIND)
+#undef MT_FIND
   }
   return nullptr;
 }

@@ -10,24 +10,6 @@ namespace minitorch {
 inline namespace MINITORCH_ARCH {
 namespace {
 
-const char* op_name(PointwiseOp op) {
-  switch (op) {
-#define MT_NAME(name, functor, types) \
-  case PointwiseOp::name: return #name;
-    MT_ARITHMETIC_OPS(MT_NAME)
-    MT_COMPARE_OPS(MT_NAME)
-    MT_INTEGER_OPS(MT_NAME)
-    MT_MATH_OPS(MT_NAME)
-    MT_SPECIAL_OPS(MT_NAME)
-    MT_BESSEL_OPS(MT_NAME)
-    MT_ORTHOGONAL_OPS(MT_NAME)
-    MT_PATHWISE_OPS(MT_NAME)
-    MT_ACTIVATION_OPS(MT_NAME)
-#undef MT_NAME
-  }
-  return "pointwise";
-}
-
 const Block* find_block(PointwiseOp op, DType compute) {
   for (auto lookup : {&arithmetic_block, &compare_block, &math_block, &activation_block, &integer_block, &special_block,
                       &bessel_block, &orthogonal_block, &pathwise_block})
@@ -39,7 +21,7 @@ void pointwise(PointwiseOp op, const PointwiseView& v, const PointwiseParams& pa
   const Block* block = find_block(op, compute_dtype(v.compute));
   // The few operators on the bits of a 16-bit float are built for it.
   if (is_half(v.compute) && op == PointwiseOp::nextafter) block = find_block(op, v.compute);
-  if (block == nullptr) missing_kernel(op_name(op), name_of(v.compute));
+  if (block == nullptr) missing_kernel(name_of(op), name_of(v.compute));
   run_pointwise(v, *block, params);
 }
 

@@ -7,6 +7,7 @@
 #include "kernels/cpu/cast.h"
 #include "kernels/cpu/reduce_engine.h"
 #include "kernels/cpu/scratch.h"
+#include "kernels/reduce_dims.h"
 #include "core/parallel.h"
 
 namespace minitorch {
@@ -18,40 +19,6 @@ constexpr int64_t kStaged = 1024;  // elements converted at a time
 constexpr int64_t kShortRun = 64;  // shorter runs of a row are gathered into the buffer
 constexpr int kMaxLevels = 64;     // of the pairwise merge
 constexpr int64_t kMaxSegments = 64;
-
-// Sizes and byte strides of some of the view's dimensions, smallest input stride first.
-struct Dims {
-  int ndim = 0;
-  int64_t numel = 1;
-  int64_t size[kMaxDims], in[kMaxDims], out[2][kMaxDims];
-
-  static uint64_t key(int64_t stride) { return static_cast<uint64_t>(stride) - 1; }  // broadcast dimensions come last
-
-  void add(const PointwiseView& v, int d) {
-    const int input = v.num_operands - 1;
-    const int64_t stride = v.strides[input][d];
-    int at = ndim++;
-    for (; at > 0 && key(in[at - 1]) > key(stride); at--) {
-      size[at] = size[at - 1];
-      in[at] = in[at - 1];
-      out[0][at] = out[0][at - 1];
-      out[1][at] = out[1][at - 1];
-    }
-    size[at] = v.sizes[d];
-    in[at] = stride;
-    out[0][at] = v.strides[0][d];
-    out[1][at] = v.num_outputs > 1 ? v.strides[1][d] : 0;
-    numel *= v.sizes[d];
-  }
-
-  void finish(int64_t element) {
-    if (ndim > 0) return;
-    ndim = 1;
-    size[0] = 1;
-    in[0] = element;
-    out[0][0] = out[1][0] = 0;
-  }
-};
 
 // Position in the reduced slice, as runs along its fastest dimension.
 class Runs {

@@ -206,23 +206,10 @@ void check_size(const ConvArgs& a) {
     throw std::runtime_error("minitorch: convolution over more than 2^31 positions is not implemented on cuda");
 }
 
-// One result a thread.
-template <class S, class P>
-__global__ void __launch_bounds__(kThreads) reference_kernel(const __grid_constant__ P p) {
-  using C = tile::sum_t<S>;
-  MT_GRID_LOOP(at, p.batch * p.m * p.n) {
-    const int64_t j = at % p.n, i = at / p.n % p.m, batch = at / (p.n * p.m);
-    C sum = C(0);
-    for (int64_t k = 0; k < p.k; k++)
-      sum = tile::multiply_add(convert<C>(p.a(batch, i, k)), convert<C>(p.b(batch, k, j)), sum);
-    p.store(batch, i, j, sum);
-  }
-}
-
 template <class S, class P>
 void launch_reference(const P& p) {
   if (p.batch * p.m * p.n == 0) return;
-  reference_kernel<S><<<grid_for(p.batch * p.m * p.n), kThreads, 0, cuda::current_stream()>>>(p);
+  tile::reference_kernel<S><<<grid_for(p.batch * p.m * p.n), kThreads, 0, cuda::current_stream()>>>(p);
 }
 
 void reference(int which, const ConvArgs& a) {

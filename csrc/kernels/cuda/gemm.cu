@@ -8,18 +8,6 @@ namespace minitorch {
 inline namespace MINITORCH_ARCH {
 namespace {
 
-template <class S>
-__global__ void __launch_bounds__(kThreads) reference_kernel(const __grid_constant__ Strided<S> p) {
-  using C = tile::sum_t<S>;
-  MT_GRID_LOOP(at, p.batch * p.m * p.n) {
-    const int64_t j = at % p.n, i = at / p.n % p.m, batch = at / (p.n * p.m);
-    C sum = C(0);
-    for (int64_t k = 0; k < p.k; k++)
-      sum = tile::multiply_add(convert<C>(p.a(batch, i, k)), convert<C>(p.b(batch, k, j)), sum);
-    p.store(batch, i, j, sum);
-  }
-}
-
 using GemmTypes = Types<float, double, Half, BFloat16, Complex<float>, Complex<double>, uint8_t, int8_t, int16_t,
                         int32_t, int64_t, bool>;
 
@@ -38,7 +26,7 @@ void reference(const GemmArgs& g) {
   if (g.batch * g.m * g.n == 0) return;
   if (!dispatch(g.dtype, GemmTypes{}, [&](auto tag) {
         using S = typename decltype(tag)::type;
-        reference_kernel<S>
+        tile::reference_kernel<S>
             <<<grid_for(g.batch * g.m * g.n), kThreads, 0, cuda::current_stream()>>>(strided_problem<S>(g));
       }))
     missing_kernel("gemm_reference", name_of(g.dtype));

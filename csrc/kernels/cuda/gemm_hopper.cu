@@ -150,57 +150,22 @@ __global__ void __launch_bounds__(kThreadCount, 1)
 
 // ---- Host ----------------------------------------------------------------------------------------------------------
 
-using Encode = decltype(&cuTensorMapEncodeTiled);
-
-Encode encoder() {
-  static const Encode found = [] {
-    void* function = nullptr;
-    cudaDriverEntryPointQueryResult result;
-    if (cudaGetDriverEntryPointByVersion("cuTensorMapEncodeTiled", &function, 12000, cudaEnableDefault, &result) !=
-            cudaSuccess ||
-        result != cudaDriverEntryPointSuccess) {
-      cudaGetLastError();
-      function = nullptr;
-    }
-    return reinterpret_cast<Encode>(function);
-  }();
-  return found;
-}
-
-// The map of an operand: `width` elements along memory, `lines` of them a pitch apart, a batch of those.
-bool make_map(CUtensorMap* map, DType dtype, const MatrixView& v, int64_t pitch, int64_t width, int64_t lines,
-              int64_t batch, int box_lines) {
-  const cuuint64_t sizes[3] = {static_cast<cuuint64_t>(width), static_cast<cuuint64_t>(lines),
-                               static_cast<cuuint64_t>(batch)};
-  const cuuint64_t strides[2] = {static_cast<cuuint64_t>(pitch) * 2,
-                                 static_cast<cuuint64_t>(batch > 1 ? v.batch : pitch * lines) * 2};
-  const cuuint32_t box[3] = {64, static_cast<cuuint32_t>(box_lines), 1}, steps[3] = {1, 1, 1};
-  return encoder()(map, dtype == DType::BF16 ? CU_TENSOR_MAP_DATA_TYPE_BFLOAT16 : CU_TENSOR_MAP_DATA_TYPE_FLOAT16, 3,
-                   v.data, sizes, strides, box, steps, CU_TENSOR_MAP_INTERLEAVE_NONE, CU_TENSOR_MAP_SWIZZLE_128B,
-                   CU_TENSOR_MAP_L2_PROMOTION_L2_256B, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE) == CUDA_SUCCESS;
-}
-
 template <class S, int Columns, bool AK, bool BK>
 bool launch(const Strided<S>& p) {
   const auto kernel = &hopper_kernel<S, Columns, AK, BK>;
-  // Elsewhere than on sm_90a the kernel is empty, which its registers show.
-  static const bool built = [&] {
-    cudaFuncAttributes attributes;
-    const bool real = cudaFuncGetAttributes(&attributes, kernel) == cudaSuccess && attributes.binaryVersion == 90 &&
-                      attributes.numRegs > 64;
-    cudaGetLastError();
-    return real;
-  }();
+  static const bool built = hopper::usable(kernel);
   if (!built) return false;
-  const int64_t a_pitch = AK ? p.a_view.row : p.a_view.col, b_pitch = BK ? p.b_view.col : p.b_view.row;
   Work work;
   work.a_batch = p.a_view.batch != 0 && p.batch > 1;
   work.b_batch = p.b_view.batch != 0 && p.batch > 1;
   CUtensorMap a_map, b_map;
-  if (!make_map(&a_map, dtype_of<S>, p.a_view, a_pitch, AK ? p.k : p.m, AK ? p.m : p.k, work.a_batch ? p.batch : 1,
-                AK ? kRows : kDepth) ||
-      !make_map(&b_map, dtype_of<S>, p.b_view, b_pitch, BK ? p.k : p.n, BK ? p.n : p.k, work.b_batch ? p.batch : 1,
-                BK ? Columns : kDepth))
+  const auto map = [&](CUtensorMap* to, const MatrixView& v, bool along_k, int64_t rows, bool whole_batch, int box) {
+    const int64_t pitch = along_k ? v.row : v.col, width = along_k ? p.k : rows, lines = along_k ? rows : p.k;
+    return hopper::make_map<3>(to, dtype_of<S>, v.data, {width, lines, whole_batch ? p.batch : 1},
+                               {pitch, whole_batch ? v.batch : pitch * lines}, along_k ? box : kDepth);
+  };
+  const MatrixView b_rows{p.b_view.data, p.b_view.col, p.b_view.row, p.b_view.batch};  // B with n for its rows
+  if (!map(&a_map, p.a_view, AK, p.m, work.a_batch, kRows) || !map(&b_map, b_rows, BK, p.n, work.b_batch, Columns))
     return false;
   const int64_t down = ceil_div(p.m, kRows), across = ceil_div(p.n, Columns), tiles = down * across;
   const int64_t sm = cuda::multiprocessors();
@@ -243,7 +208,7 @@ template <class S>
 bool gemm_hopper(const Strided<S>& p) {
   constexpr int64_t limit = int64_t{1} << 31;
   const auto maps = [](const MatrixView& v, int64_t pitch) { return pitch > 0 && v.batch >= 0; };
-  if (!on_hopper() || encoder() == nullptr || !p.a_vectors || !p.b_vectors || p.k == 0 ||
+  if (!on_hopper() || hopper::encoder() == nullptr || !p.a_vectors || !p.b_vectors || p.k == 0 ||
       std::max({p.m, p.n, p.k, p.batch}) >= limit || !maps(p.a_view, p.a_along_k ? p.a_view.row : p.a_view.col) ||
       !maps(p.b_view, p.b_along_k ? p.b_view.col : p.b_view.row))
     return false;

@@ -5,6 +5,7 @@
 
 #include "kernels/cuda/launch.cuh"
 #include "kernels/foreach.h"
+#include "kernels/functors/loss_scale.h"
 #include "kernels/optimizer.h"
 
 namespace minitorch {
@@ -196,19 +197,7 @@ void unscale(const std::vector<ForeachItem>& items, DType dtype, const float* in
 
 __global__ void next_scale(float* scale, int32_t* growth_tracker, const float* found_inf, double growth, double backoff,
                            int64_t interval) {
-  if (*found_inf != 0) {
-    *scale = static_cast<float>(*scale * backoff);
-    *growth_tracker = 0;
-    return;
-  }
-  const int32_t successful = *growth_tracker + 1;
-  if (successful != interval) {
-    *growth_tracker = successful;
-    return;
-  }
-  const auto grown = static_cast<float>(*scale * growth);
-  if (isfinite(grown)) *scale = grown;
-  *growth_tracker = 0;
+  functors::next_loss_scale(scale, growth_tracker, *found_inf != 0, growth, backoff, interval);
 }
 
 void update_scale(float* scale, int32_t* growth_tracker, const float* found_inf, double growth, double backoff,

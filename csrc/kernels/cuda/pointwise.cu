@@ -10,24 +10,6 @@ namespace minitorch {
 inline namespace MINITORCH_ARCH {
 namespace {
 
-const char* op_name(PointwiseOp op) {
-  switch (op) {
-#define MT_NAME(name, functor, types) \
-  case PointwiseOp::name: return #name;
-    MT_ARITHMETIC_OPS(MT_NAME)
-    MT_COMPARE_OPS(MT_NAME)
-    MT_INTEGER_OPS(MT_NAME)
-    MT_MATH_OPS(MT_NAME)
-    MT_SPECIAL_OPS(MT_NAME)
-    MT_BESSEL_OPS(MT_NAME)
-    MT_ORTHOGONAL_OPS(MT_NAME)
-    MT_PATHWISE_OPS(MT_NAME)
-    MT_ACTIVATION_OPS(MT_NAME)
-#undef MT_NAME
-  }
-  return "pointwise";
-}
-
 bool is_single(const PointwiseView& v, int k) {
   for (int d = 0; d < v.ndim; d++)
     if (v.strides[k][d] != 0 && v.sizes[d] != 1) return false;
@@ -150,19 +132,16 @@ void pointwise(PointwiseOp op, const PointwiseView& v, const PointwiseParams& pa
   const PointwiseEntry* entry = find_entry(op, compute_dtype(v.compute));
   // The few operators on the bits of a 16-bit float are built for it.
   if (is_half(v.compute) && op == PointwiseOp::nextafter) entry = find_entry(op, v.compute);
-  if (entry == nullptr) missing_kernel(op_name(op), name_of(v.compute));
+  if (entry == nullptr) missing_kernel(name_of(op), name_of(v.compute));
   run_pointwise(v, *entry, params);
 }
 
 const PointwiseEntry* loss_entry(LossOp op, DType compute) {
-  using engine::find;
   switch (op) {
-    case LossOp::mse_backward: return find<functors::MseBackward>(compute, FloatTypes{});
-    case LossOp::smooth_l1_backward: return find<functors::SmoothL1Backward>(compute, FloatTypes{});
-    case LossOp::huber_backward: return find<functors::HuberBackward>(compute, FloatTypes{});
-    case LossOp::binary_cross_entropy: return find<functors::BinaryCrossEntropy>(compute, FloatTypes{});
-    case LossOp::binary_cross_entropy_backward:
-      return find<functors::BinaryCrossEntropyBackward>(compute, FloatTypes{});
+#define MT_FIND(name, functor) \
+  case LossOp::name: return engine::find<functors::functor>(compute, FloatTypes{});
+    MT_LOSS_OPS(MT_FIND)
+#undef MT_FIND
   }
   return nullptr;
 }

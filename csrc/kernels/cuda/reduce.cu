@@ -11,6 +11,7 @@
 #include <limits>
 
 #include "kernels/cuda/launch.cuh"
+#include "kernels/reduce_dims.h"
 
 namespace minitorch {
 inline namespace MINITORCH_ARCH {
@@ -468,30 +469,6 @@ __global__ void __launch_bounds__(kThreads)
 }
 
 // ---- Host ----------------------------------------------------------------------------------------------------------
-
-// Some of the view's dimensions, smallest input stride first; broadcast ones come last.
-struct Dims {
-  int ndim = 0;
-  int64_t numel = 1;
-  int64_t size[kMaxDims], in[kMaxDims], out[2][kMaxDims];
-
-  static uint64_t key(int64_t stride) { return static_cast<uint64_t>(stride) - 1; }
-  void add(const PointwiseView& v, int d) {
-    const int64_t stride = v.strides[v.num_operands - 1][d];
-    int at = ndim++;
-    for (; at > 0 && key(in[at - 1]) > key(stride); at--) {
-      size[at] = size[at - 1];
-      in[at] = in[at - 1];
-      out[0][at] = out[0][at - 1];
-      out[1][at] = out[1][at - 1];
-    }
-    size[at] = v.sizes[d];
-    in[at] = stride;
-    out[0][at] = v.strides[0][d];
-    out[1][at] = v.num_outputs > 1 ? v.strides[1][d] : 0;
-    numel *= v.sizes[d];
-  }
-};
 
 template <class R>
 void run(const PointwiseView& v, const Params& p) {

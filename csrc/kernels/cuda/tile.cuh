@@ -209,6 +209,19 @@ __global__ void __launch_bounds__(kThreads) add_splits(const __grid_constant__ P
   }
 }
 
+// The definition, one result a thread: what the tiled kernels are tested against.
+template <class S, class P>
+__global__ void __launch_bounds__(kThreads) reference_kernel(const __grid_constant__ P p) {
+  using C = sum_t<S>;
+  MT_GRID_LOOP(at, p.batch * p.m * p.n) {
+    const int64_t j = at % p.n, i = at / p.n % p.m, batch = at / (p.n * p.m);
+    C sum = C(0);
+    for (int64_t k = 0; k < p.k; k++)
+      sum = multiply_add(convert<C>(p.a(batch, i, k)), convert<C>(p.b(batch, k, j)), sum);
+    p.store(batch, i, j, sum);
+  }
+}
+
 template <class S, class P>
 void run(const P& p) {
   using C = sum_t<S>;
