@@ -78,11 +78,16 @@ class ColdClock:
         return sum(start.elapsed_time(end) for start, end in pairs) / calls / 1e3
 
 
-def clock_for(device: torch.device, cold: bool) -> Clock:
-    """The clock that fits a device; ``cold`` means nothing on a CPU."""
+def is_gpu(device: torch.device) -> bool:
+    if device.type != "minitorch":
+        return device.type == "cuda"
     from minitorch_backend import _C
 
-    on_gpu = device.type == "cuda" or (device.type == "minitorch" and _C.backend_name() == "cuda")
-    if not on_gpu:
+    return _C.backend_name() == "cuda"
+
+
+def clock_for(device: torch.device, cold: bool) -> Clock:
+    """The clock that fits a device; ``cold`` means nothing on a CPU."""
+    if not is_gpu(device):
         return HostClock(device)
     return ColdClock(device) if cold else EventClock(device)

@@ -5,6 +5,7 @@ import pathlib
 import re
 import sys
 import time
+from dataclasses import replace
 
 import click
 import torch
@@ -39,19 +40,21 @@ def read_run(path: pathlib.Path) -> Run:
         raise click.ClickException(str(error)) from None
 
 
-def find_sides(against: str, backend: str) -> list[Side]:
+def find_sides(against: str, backend: str, folder: pathlib.Path | None = None) -> list[Side]:
     """The competitors for ``--against``, the rival first."""
     if against == "native":
-        return [native(backend), OURS]
+        return [native(backend, folder), OURS]
     if against == "self":
-        rival = native(backend)
-        return [rival, Side(f"{rival.name} again", rival.device)]
+        rival, again = native(backend, folder), native(backend, folder)
+        return [rival, replace(again, name=f"{rival.name} again")]
     if against == "compile":
-        return [compiled(backend), OURS]
+        return [compiled(backend, folder), OURS]
     if against == "cuda" and not torch.cuda.is_available():
         raise click.ClickException("--against cuda: this torch sees no GPU (torch.cuda.is_available() is False)")
-    if against in ("cpu", "cuda"):
-        return [Side(against, torch.device(against)), OURS]
+    if against == "cuda":
+        return [native("cuda", folder), OURS]
+    if against == "cpu":
+        return [native("cpu"), OURS]
     known = f"known are {', '.join(RIVALS)}, a result file (.jsonl) and a kernel file (.py)"
     raise click.BadParameter(f"{against!r} is not a rival or a file; {cases_module.near(against, RIVALS)}. {known}")
 
@@ -206,9 +209,9 @@ class Command:
 
             sides = kernel_race.sides_against(pathlib.Path(self.against))
         elif self.against.endswith(".jsonl"):
-            recorded, sides = read_run(pathlib.Path(self.against)), find_sides("native", self.backend)
+            recorded, sides = read_run(pathlib.Path(self.against)), find_sides("native", self.backend, self.folder)
         else:
-            sides = find_sides(self.against, self.backend)
+            sides = find_sides(self.against, self.backend, self.folder)
         facts = machine.describe()
         facts["rival"] = sides[0].name
         reason = results.refuse(recorded, Run(facts, limits.Limits(), {})) if recorded is not None else ""
@@ -224,6 +227,7 @@ class Command:
         runner = Runner(self.backend, sides, found, budget, not self.no_memory)
         writer = results.Writer(self.json_path, facts, found)
         done = run_cases(runner, chosen, writer, self.console)
+        runner.close()
         writer.close()
         code = self.finish(done, Run(facts, found, {r.name: r for r in done}), old or recorded)
         self.console.print(f"{time.perf_counter() - start:.0f} s; results: {self.json_path}", style="dim")

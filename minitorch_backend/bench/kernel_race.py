@@ -122,7 +122,7 @@ def race_file(command: "Command", path: pathlib.Path) -> int:
         every = [case for case in cases_module.load(command.folder) if backend in case.backends]
     except FileNotFoundError as error:
         raise click.ClickException(str(error)) from None
-    rival = native(backend)
+    rival = native(backend, command.folder)
     mine = Side(path.stem, OURS.device, lambda: in_force(overrides))
     facts = machine.describe() | {"rival": rival.name, "kernel": str(path)}
     found = limits.measure(backend)
@@ -141,6 +141,7 @@ def race_file(command: "Command", path: pathlib.Path) -> int:
                 done.append(result)
                 writer.add(result)
             bar.advance(task)
+    runner.close()
     writer.close()
     if not done:
         command.console.print("No case that was tried calls the kernel; name some with --only.", style="yellow")

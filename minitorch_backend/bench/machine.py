@@ -1,5 +1,6 @@
 """What a result was measured on, and whether the machine was free to measure."""
 
+import contextlib
 import hashlib
 import json
 import os
@@ -92,7 +93,7 @@ def identity(machine: dict) -> str:
 class Load:
     """How much of the processors other programs used between two looks, 0 to 1.
 
-    Time stolen by a hypervisor counts as others'. This process and its children do not.
+    Time stolen by a hypervisor counts as others'. This process and its children, ended or not, do not.
     """
 
     wall: float
@@ -105,6 +106,9 @@ class Load:
         idle = system.idle + getattr(system, "iowait", 0.0)
         total = sum(getattr(system, name) for name in system._fields if not name.startswith("guest"))
         own = process.user + process.system + process.children_user + process.children_system
+        for child in psutil.Process().children(recursive=True):
+            with contextlib.suppress(psutil.NoSuchProcess, psutil.AccessDenied):
+                own += sum(child.cpu_times()[:2])
         return cls(time.perf_counter(), total - idle, own)
 
     def others_until_now(self) -> float:

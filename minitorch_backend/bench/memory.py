@@ -5,15 +5,17 @@ records the highest resident size and lets it be reset; before that, what is hel
 may find room in memory that is resident already, so on our side the larger of its own peak and the system's counts.
 """
 
+import contextlib
 import ctypes
 import ctypes.util
 import gc
 import pathlib
+from typing import Any
 
 import torch
 
 from minitorch_backend.bench.case import Work
-from minitorch_backend.bench.clock import device_module, synchronize
+from minitorch_backend.bench.clock import device_module, is_gpu, synchronize
 
 STATUS = pathlib.Path("/proc/self/status")
 CLEAR = pathlib.Path("/proc/self/clear_refs")
@@ -27,17 +29,27 @@ def _resident(key: str) -> int:
     raise KeyError(key)
 
 
-def _give_back() -> None:
+def give_back() -> None:
+    """Return what is held as cache, so that a case does not starve the next one."""
     gc.collect()
-    torch.minitorch.empty_cache()
+    if (ours := minitorch()) is not None:
+        with contextlib.suppress(RuntimeError):
+            ours.empty_cache()
+    if torch.cuda.is_initialized():
+        torch.cuda.empty_cache()
     library = ctypes.CDLL(ctypes.util.find_library("c") or None)
     if hasattr(library, "malloc_trim"):
         library.malloc_trim(0)
 
 
-def peak(work: Work, device: torch.device, on_gpu: bool) -> int | None:
+def minitorch() -> Any:
+    """torch.minitorch; None in a process without it."""
+    return getattr(torch, "minitorch", None)
+
+
+def peak(work: Work, device: torch.device) -> int | None:
     """Bytes by which one call raises the memory in use at its highest; None where it cannot be told."""
-    if on_gpu:
+    if is_gpu(device):
         module = device_module(device)
         synchronize(device)
         gc.collect()
@@ -48,14 +60,16 @@ def peak(work: Work, device: torch.device, on_gpu: bool) -> int | None:
         return module.max_memory_allocated() - before
     if not STATUS.exists():
         return None
-    _give_back()
+    give_back()
     try:
         CLEAR.write_text("5")  # sets the peak back to the present size
     except OSError:
         return None
     before = _resident("VmRSS")
-    held = torch.minitorch.memory_allocated()
-    torch.minitorch.reset_peak_memory_stats()
+    ours = minitorch()
+    held = ours.memory_allocated() if ours else 0
+    if ours:
+        ours.reset_peak_memory_stats()
     work()
-    grown = max(_resident("VmHWM") - before, torch.minitorch.max_memory_allocated() - held)
+    grown = max(_resident("VmHWM") - before, ours.max_memory_allocated() - held if ours else 0)
     return grown if grown >= SEEN else None

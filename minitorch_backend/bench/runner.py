@@ -1,7 +1,7 @@
 """Runs cases: results first, then memory, then times. A case that fails is reported, and the run goes on."""
 
 import contextlib
-import gc
+import pathlib
 import traceback
 from collections.abc import Callable
 from contextlib import AbstractContextManager
@@ -13,6 +13,7 @@ from minitorch_backend.bench import accuracy, memory, race, statistics
 from minitorch_backend.bench.accuracy import Accuracy
 from minitorch_backend.bench.case import Case, Setup, Work, remembered_draws
 from minitorch_backend.bench.clock import clock_for
+from minitorch_backend.bench.guest import Guest, GuestClock
 from minitorch_backend.bench.limits import Limits
 from minitorch_backend.bench.machine import BUSY, Load
 from minitorch_backend.bench.race import Budget, Lane
@@ -21,24 +22,33 @@ from minitorch_backend.bench.results import Result
 
 @dataclass(frozen=True)
 class Side:
-    """A competitor: a device, what must be in force while it runs, and what is done to its work first."""
+    """A competitor: a device, what must be in force while it runs, and what is done to its work first.
+
+    With a guest it runs in a process of its own, and the other two mean nothing.
+    """
 
     name: str
     device: torch.device
     active: Callable[[], AbstractContextManager] = contextlib.nullcontext
     prepare: Callable[[Work], Work] = lambda work: work
+    guest: Guest | None = None
 
 
-def native(backend: str) -> Side:
-    """Native torch on what minitorch runs on."""
-    name = "cuda" if backend == "cuda" and torch.cuda.is_available() else "cpu"
-    return Side(name, torch.device(name))
+def native(backend: str, folder: pathlib.Path | None = None) -> Side:
+    """Native torch on what minitorch runs on; on CUDA in a process of its own (see guest.py)."""
+    device = torch.device("cuda" if backend == "cuda" and torch.cuda.is_available() else "cpu")
+    return Side(device.type, device, guest=Guest(device, folder) if device.type == "cuda" else None)
 
 
-def compiled(backend: str) -> Side:
+def compiled(backend: str, folder: pathlib.Path | None = None) -> Side:
     """Native torch through torch.compile."""
-    side = native(backend)
-    return replace(side, name=f"{side.name} compiled", prepare=lambda work: torch.compile(work, dynamic=False))
+    side = native(backend, folder)
+    return replace(
+        side,
+        name=f"{side.name} compiled",
+        prepare=lambda work: torch.compile(work, dynamic=False),
+        guest=side.guest and Guest(side.device, folder, compiled=True),
+    )
 
 
 OURS = Side("minitorch", torch.device("minitorch"))
@@ -73,37 +83,58 @@ class Runner:
             result.fallbacks = [record.op for record in torch.minitorch.fallbacks(clear=True)]
             result.load = load.others_until_now()
             result.busy = result.load > BUSY
-            clean_up()
+            with contextlib.suppress(RuntimeError):
+                self._clean_up()
         return result
 
     def _run(self, case: Case, result: Result) -> None:
         judged = self._check(case)
         result.status = judged.verdict if judged.verdict != "not compared" else "ok"
         result.errors = {self.sides[0].name: judged.rival, self.sides[-1].name: judged.ours}
-        clean_up()
-        works = []
-        for side in self.sides:
-            with side.active():
-                works.append(side.prepare(case.setup(side.device)))
-        lanes = [
-            Lane(work, clock_for(side.device, case.cold), side.active)
-            for work, side in zip(works, self.sides, strict=True)
-        ]
+        self._clean_up()
+        lanes = [self._lane(case, side) for side in self.sides]
         if self.with_memory:
-            result.peak = self._memory(works)
+            result.peak = self._memory([lane.work for lane in lanes])
         race.run(lanes, self.budget)
         self._conclude(case, lanes, result)
+
+    def _lane(self, case: Case, side: Side) -> Lane:
+        if side.guest:
+            side.guest.ask("setup", case.full_name)
+            return Lane(lambda: None, GuestClock(side.guest))
+        with side.active():
+            work = side.prepare(case.setup(side.device))
+        return Lane(work, clock_for(side.device, case.cold), side.active)
+
+    def _clean_up(self) -> None:
+        for side in self.sides:
+            if side.guest and side.guest.process:
+                side.guest.ask("clear")
+        memory.give_back()
+
+    def close(self) -> None:
+        """End the guests' processes."""
+        for side in self.sides:
+            if side.guest:
+                side.guest.close()
 
     def _check(self, case: Case) -> Accuracy:
         if case.check == "none":
             return Accuracy(None, None, "not compared")
-        place = self.sides[0].device if self.sides[0].device.type == "cuda" else torch.device("cpu")
+        place = torch.device("cpu")
         found = []
         for side in self.sides:
             torch.manual_seed(0)
+            if side.guest and side is not self.sides[-1]:
+                continue  # it keeps its results to itself and judges there
+            if side.guest:
+                found.append(side.guest.results(case))
+                continue
             with side.active():
                 found.append(accuracy.snapshot(side.prepare(case.setup(side.device))(), place))
-            clean_up()
+            memory.give_back()
+        if self.sides[0].guest:
+            return self.sides[0].guest.judge(case, found[-1])
         reference = None
         if case.check == "float64":
             torch.manual_seed(0)
@@ -114,9 +145,11 @@ class Runner:
         """Of the first call of fresh work: gradients and an optimizer's state are made in it and count."""
         found: dict[str, int | None] = {}
         for work, side in zip(works, self.sides, strict=True):
-            on_gpu = side.device.type == "cuda" or (side.device.type == "minitorch" and self.backend == "cuda")
+            if side.guest:
+                found[side.name] = side.guest.ask("peak")
+                continue
             with side.active():
-                found[side.name] = memory.peak(work, side.device, on_gpu)
+                found[side.name] = memory.peak(work, side.device)
         return found
 
     def _conclude(self, case: Case, lanes: list[Lane], result: Result) -> None:
@@ -133,15 +166,6 @@ class Runner:
         if best is not None:
             result.share = best[0] / result.seconds[self.sides[-1].name]
             result.bound = best[1]
-
-
-def clean_up() -> None:
-    """Give memory back, so that a case does not starve the next one."""
-    gc.collect()
-    with contextlib.suppress(RuntimeError):
-        torch.minitorch.empty_cache()
-    if torch.cuda.is_available():
-        torch.cuda.empty_cache()
 
 
 def describe(error: Exception) -> str:

@@ -9,6 +9,7 @@ import pytest
 import torch
 from click.testing import CliRunner
 
+from minitorch_backend import _C
 from minitorch_backend.bench import accuracy, case, limits, machine, report, results, runner
 from minitorch_backend.bench.case import Case, Setup, forward, training
 from minitorch_backend.bench.command import bench
@@ -17,6 +18,8 @@ from minitorch_backend.bench.results import Result, Run
 
 SHORT = Budget(block=1e-4, rounds=3, target=1.0, seconds=0.0, least=3, warm=1e-3)
 CASES = case.load()
+BACKEND = _C.backend_name()
+NATIVE = runner.native(BACKEND).name
 
 
 def run_one(made, **options):
@@ -151,6 +154,7 @@ def test_limits():
     assert limits.Limits.from_json(json.loads(json.dumps(found.to_json()))) == found
 
 
+@pytest.mark.skipif(BACKEND != "cpu", reason="probes of the CPU run on the CPU backend")
 def test_probes_give_plausible_figures():
     measured = limits.measure_cpu(sizes=(2**20,))
     assert 1e8 < measured.copy[2**20] < 1e13 and 1e8 < measured.read[2**20] < 1e13
@@ -197,13 +201,15 @@ def folder(tmp_path):
             import torch
             from minitorch_backend.bench.case import Case, forward
 
+            BOTH = ("cpu", "cuda")
+
             def broken(setup):
                 raise ValueError("broken on purpose")
 
             CASES = [
-                Case("exp", lambda s: forward(torch.exp, s.normal(64)), bytes=512.0, quick=True),
-                Case("broken", broken),
-                Case("floored", lambda s: forward(torch.exp, s.normal(64)), floor=1e9),
+                Case("exp", lambda s: forward(torch.exp, s.normal(64)), bytes=512.0, quick=True, backends=BOTH),
+                Case("broken", broken, backends=BOTH),
+                Case("floored", lambda s: forward(torch.exp, s.normal(64)), floor=1e9, backends=BOTH),
             ]
         """)
     )
@@ -273,7 +279,7 @@ def test_command_knows_its_names(folder, tmp_path):
 def test_self_race_runs(folder, quick_limits, tmp_path):
     out = tmp_path / "self.jsonl"
     assert invoke("--cases", folder, "--only", "exp", "--against", "self", "--json", out).exit_code == 0
-    assert list(results.read(out).results["tiny/exp"].seconds) == ["cpu", "cpu again"]
+    assert list(results.read(out).results["tiny/exp"].seconds) == [NATIVE, f"{NATIVE} again"]
 
 
 def test_plots(tmp_path):
@@ -291,7 +297,6 @@ def test_plots(tmp_path):
 
 
 def test_host_cost_is_split():
-    from minitorch_backend import _C
     from minitorch_backend.bench import host
 
     assert set(_C.hollow_operators()) == set(host.calls("minitorch"))
