@@ -3,7 +3,7 @@
 import torch
 import torch.nn.functional as F
 
-from benchmarks.cases._table import cases, times, unary
+from benchmarks.cases._table import cases, differentiated, times, unary
 from minitorch_backend.bench.case import forward
 
 LARGE, GPU = 2**24, 2**27
@@ -46,4 +46,11 @@ CASES = [
     *cases("tril", unary(torch.tril), (SQUARE,), (GPU_SQUARE,), elements=times(1.5)),
     *cases("repeat_interleave", lambda s, m, n: forward(lambda x: x.repeat_interleave(2, 0), s.normal(m, n)),
            ((2048, 2048),), (GPU_SQUARE,), elements=times(3)),
+    *cases("repeat_interleave columns", unary(lambda x: x.repeat_interleave(3, 1)), ((512, 1024),), (GPU_SQUARE,),
+           elements=times(4)),
+    *cases("pixel_shuffle", unary(lambda x: F.pixel_shuffle(x, 2)), ((8, 64, 48, 48),), (GPU_IMAGES,), elements=times(2)),
+    *cases("cat narrow columns", lambda s, m, n: forward(lambda *t: torch.cat(t, 1), s.normal(m, n), s.normal(m, n)),
+           ((65536, 16),), ((2**20, 16),), elements=times(4)),
+    *cases("reflection pad fwd+bwd", differentiated(lambda x: F.pad(x, (1, 1, 2, 2), "reflect")), ((8, 16, 96, 96),),
+           ((64, 64, 96, 96),), elements=times(4)),
 ]  # fmt: skip

@@ -28,6 +28,10 @@ CASES = [
     *cases("silu", unary(F.silu), (LARGE // 4,), (GPU,), dtype=(torch.float32, *HALVES), elements=times(2), flops=ONE),
     *cases("exp", unary(torch.exp), (LARGE // 4,), (GPU // 2,), dtype=torch.float64, elements=times(2), flops=ONE),
     *cases("sin", unary(torch.sin), (LARGE // 4,), (GPU,), elements=times(2), flops=ONE),
+    *(case for name, function in (("exp2", torch.exp2), ("softplus", F.softplus))
+      for case in cases(name, unary(function), (LARGE // 4,), (GPU,), elements=times(2), flops=ONE)),
+    *cases("outer product of matrices", lambda s, m, n: forward(torch.kron, s.normal(m, m), s.normal(n, n)), ((64, 16),),
+           ((512, 16),), elements=lambda m, n: (m * n) ** 2, flops=lambda m, n: (m * n) ** 2),
     *cases("log", lambda s, n: forward(torch.log, s.uniform(n, low=1e-3, high=9)), (LARGE // 4,), (GPU,),
            elements=times(2), flops=ONE),
     *cases("pow", lambda s, n: forward(torch.pow, s.uniform(n, low=0.1, high=2), s.normal(n)), (LARGE // 4,), (GPU,),

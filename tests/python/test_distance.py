@@ -84,3 +84,11 @@ def test_errors():
     check_error(lambda a: torch.cdist(a, a.double(), 1.0), x)
     check_error(lambda a: torch.pdist(a[0]), x)
     check_error(lambda a: torch.pdist(a.int()), x)
+
+
+@pytest.mark.parametrize("p", NORMS)
+def test_many_short_rows(p):
+    # More rows than fit one vector or one block of turned rows, and a remainder.
+    for m in (1, 3, 64, 65):
+        check(lambda a, b: torch.cdist(a, b, p), rows(2, 9, m).detach(), rows(2, 70, m).detach(), rtol=1e-4, atol=1e-5)
+        check(lambda a: torch.pdist(a, p), rows(131, m).detach(), rtol=1e-4, atol=1e-5)

@@ -28,6 +28,23 @@ def test_layouts(a, b):
         close(torch.atan2, x, y)
 
 
+@pytest.mark.parametrize("dtype", [torch.bool, torch.bfloat16, torch.float32, torch.int64, torch.complex128], ids=str)
+@pytest.mark.parametrize("row", [1, 2, 3, 4, 5, 8, 16, 33, 64])
+def test_short_rows(row, dtype):
+    # Layouts that no merging of dimensions makes longer.
+    x, y = values(dtype, 60 * row).view(12, 5, row), values(dtype, 60 * row, 1).view(5, 12, row).transpose(0, 1)
+    exact = not dtype.is_complex
+    if dtype.is_complex:
+        x, y = (torch.view_as_complex(torch.view_as_real(t).nan_to_num(0, 1, 1)) for t in (x, y))
+    check(lambda p: p.transpose(0, 1).contiguous(), x)
+    check(lambda p: p[:, ::2].contiguous(), x)
+    check(lambda p: p.repeat_interleave(row, 2), x)
+    check(lambda p: p.permute(1, 2, 0).contiguous(), x)
+    check(torch.mul, x, y, exact=exact)
+    check(lambda p, q: p[:, :1] * q + (p[..., :1] != 0), x, y, exact=exact)
+    check(lambda p, q: torch.empty_like(p).transpose(0, 1).copy_(q.transpose(0, 1)), x, y)
+
+
 @pytest.mark.parametrize("shape", [(), (0,), (3, 0, 2), (1,), (1, 1), (40000,), (2, 3, 4, 5, 6, 7)])
 def test_shapes(shape):
     close(torch.exp, torch.randn(shape))

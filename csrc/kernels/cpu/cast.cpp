@@ -4,6 +4,7 @@
 #include <array>
 #include <cstring>
 
+#include "kernels/cpu/move_rows.h"
 #include "kernels/cpu/pointwise_engine.h"
 #include "kernels/pointwise.h"
 
@@ -167,6 +168,12 @@ void copy(const PointwiseView& v) {
     }
   }
   const bool same = v.dtype[0] == v.dtype[1];
+  if (same && v.ndim >= 2 && v.sizes[0] <= kShortRowElements && v.sizes[1] >= 4) {
+    return for_each_group(v, v.sizes[1], [&](char* const* ptrs, int64_t rows) {
+      move_rows({ptrs[0], v.strides[0][0], v.strides[0][1]}, {ptrs[1], v.strides[1][0], v.strides[1][1]}, v.sizes[0],
+                rows, size);
+    });
+  }
   const bool stream = v.numel * size >= kStreamBytes && v.ndim == 1 && v.data[0] != v.data[1];
   const LoadFn load = load_fn(v.dtype[1], v.dtype[0]);
   const StoreFn store = store_fn(v.dtype[0], v.dtype[0]);

@@ -117,6 +117,39 @@ MT_INLINE void add_slopes(const N& norm, const T* a, const T* b, T g, T r, T* dx
   for (int64_t i = 0; i < m; i++) dx[i] += norm.slope(a[i] - b[i], factor, r);
 }
 
+// Short rows: the b side is turned, so that a vector holds the same element of neighbouring rows of b, and the sum over
+// the elements needs no combining across lanes.
+constexpr int64_t kTurnedWidth = 64;     // rows of b together
+constexpr int64_t kTurnedElements = 64;  // row length up to which turning pays
+
+template <class T>
+struct TurnedRows {
+  alignas(64) T data[kTurnedElements * kTurnedWidth];
+  TurnedRows(const T* b, int64_t m, int64_t count) {
+    for (int64_t j = 0; j < count; j++)
+      for (int64_t i = 0; i < m; i++) data[i * kTurnedWidth + j] = b[j * m + i];
+    for (int64_t i = 0; i < m; i++)
+      for (int64_t j = count; j < kTurnedWidth; j++) data[i * kTurnedWidth + j] = T(0);
+  }
+};
+
+// out[j] = the distance of row a from turned row j, first <= j < count.
+template <class T, class N>
+MT_INLINE void turned_distances(const N& norm, const T* a, const TurnedRows<T>& b, int64_t m, T* out, int64_t first,
+                                int64_t count) {
+  alignas(64) T sum[kTurnedWidth] = {};
+  for (int64_t i = 0; i < m; i++) {
+    const T* const row = b.data + i * kTurnedWidth;
+    const T x = a[i];
+    for (int64_t j = 0; j < kTurnedWidth; j++) {
+      const T d = x - row[j];
+      sum[j] = norm.join(sum[j], norm.term(d < T(0) ? -d : d));
+    }
+  }
+  for (int64_t j = first; j < count; j++) out[j] = norm.finish(sum[j]);
+}
+MT_INLINE bool is_turned(int64_t m, int64_t rows) { return m <= kTurnedElements && rows >= 8; }
+
 int64_t grain(int64_t m) { return std::max<int64_t>(1, kGrainSize / 4 / std::max<int64_t>(1, m)); }
 
 // Where the pairs that begin with row i start, less i + 1: pair (i, j) is at pair_base + j.
@@ -134,6 +167,19 @@ void for_float(const char* name, const DistanceArgs& a, const F& f) {
 void cdist(const DistanceArgs& a) {
   for_float("cdist", a, [&](auto tag, auto norm) {
     using T = typename decltype(tag)::type;
+    if (is_turned(a.m, a.r1)) {
+      const int64_t groups = (a.r2 + kTurnedWidth - 1) / kTurnedWidth;
+      parallel_for(a.batch * groups, grain(a.m * kTurnedWidth * a.r1), [&](int64_t begin, int64_t end) {
+        for (int64_t t = begin; t < end; t++) {
+          const int64_t batch = t / groups, j = t % groups * kTurnedWidth, count = std::min(kTurnedWidth, a.r2 - j);
+          const T* x1 = static_cast<const T*>(a.x1) + batch * a.r1 * a.m;
+          const TurnedRows<T> x2(static_cast<const T*>(a.x2) + (batch * a.r2 + j) * a.m, a.m, count);
+          T* out = static_cast<T*>(a.distance) + batch * a.r1 * a.r2 + j;
+          for (int64_t i = 0; i < a.r1; i++) turned_distances(norm, x1 + i * a.m, x2, a.m, out + i * a.r2, 0, count);
+        }
+      });
+      return;
+    }
     parallel_for(a.batch * a.r1, grain(a.m * a.r2), [&](int64_t begin, int64_t end) {
       for (int64_t row = begin; row < end; row++) {
         const T* x1 = static_cast<const T*>(a.x1) + row * a.m;
@@ -166,6 +212,24 @@ void pdist(const DistanceArgs& a) {
     using T = typename decltype(tag)::type;
     const T* x = static_cast<const T*>(a.x1);
     const int64_t n = a.r1;
+    if (is_turned(a.m, n)) {
+      // Group g of rows meets all rows before its end; groups g and groups - 1 - g together make equal work.
+      const int64_t groups = (n + kTurnedWidth - 1) / kTurnedWidth;
+      const auto group = [&](int64_t g) {
+        const int64_t j = g * kTurnedWidth, count = std::min(kTurnedWidth, n - j);
+        const TurnedRows<T> others(x + j * a.m, a.m, count);
+        for (int64_t i = 0; i < j + count - 1; i++)
+          turned_distances(norm, x + i * a.m, others, a.m, static_cast<T*>(a.distance) + pair_base(i, n) + j,
+                           std::max<int64_t>(i + 1 - j, 0), count);
+      };
+      parallel_for((groups + 1) / 2, grain(a.m * n * kTurnedWidth), [&](int64_t begin, int64_t end) {
+        for (int64_t g = begin; g < end; g++) {
+          group(g);
+          if (groups - 1 - g != g) group(groups - 1 - g);
+        }
+      });
+      return;
+    }
     // Row i pairs with n - 1 - i others; rows i and n - 1 - i together make equal work.
     parallel_for((n + 1) / 2, grain(a.m * n), [&](int64_t begin, int64_t end) {
       const auto row = [&](int64_t i) {

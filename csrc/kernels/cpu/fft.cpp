@@ -3,6 +3,7 @@
 #include "kernels/fft.h"
 
 #include <cmath>
+#include <utility>
 
 #include "core/parallel.h"
 #include "kernels/cpu/fft_plan.h"
@@ -65,6 +66,62 @@ struct Call {
 
 // ---- Lines in groups: arrays [row][kWidth] ----
 
+// Splits two vectors of pairs into their first and their second numbers, and joins them again.
+template <class V, size_t... kLane>
+MT_INLINE void split_pairs(V& first, V& second, V low, V high, std::index_sequence<kLane...>) {
+  first = __builtin_shufflevector(low, high, (2 * static_cast<int>(kLane))...);
+  second = __builtin_shufflevector(low, high, (2 * static_cast<int>(kLane) + 1)...);
+}
+template <class V, size_t... kLane>
+MT_INLINE void join_pairs(V& low, V& high, V first, V second, std::index_sequence<kLane...>) {
+  constexpr int kCount = sizeof...(kLane);
+  low = __builtin_shufflevector(first, second, (static_cast<int>(kLane) / 2 + (kLane % 2 ? kCount : 0))...);
+  high =
+      __builtin_shufflevector(first, second, (kCount / 2 + static_cast<int>(kLane) / 2 + (kLane % 2 ? kCount : 0))...);
+}
+
+// Lines that are contiguous themselves are read and written a square of kWidth numbers of kWidth lines at a time, which
+// is turned in registers. Return the number of rows done.
+template <class R>
+int64_t load_squares(int64_t rows, const R* base, const int64_t* starts, int64_t width, R* re, R* im) {
+  constexpr int64_t W = kWidth<R>;
+  constexpr std::make_index_sequence<static_cast<size_t>(W)> lanes;
+  int64_t i = 0;
+  for (; i + W <= rows; i += W) {
+    Vector<R> a[W], b[W];
+    for (int64_t w = 0; w < W; w++) {  // lanes without a line repeat the last one
+      const R* const p = base + starts[gemm::min64(w, width - 1)] + 2 * i;
+      split_pairs(a[w], b[w], gemm::load_vector(p), gemm::load_vector(p + W), lanes);
+    }
+    gemm::transpose<static_cast<int>(W)>(a);
+    gemm::transpose<static_cast<int>(W)>(b);
+    for (int64_t w = 0; w < W; w++) {
+      gemm::store_vector(re + (i + w) * W, a[w]);
+      gemm::store_vector(im + (i + w) * W, b[w]);
+    }
+  }
+  return i;
+}
+template <class R>
+int64_t store_squares(int64_t rows, R* base, const int64_t* starts, int64_t width, const R* re, const R* im) {
+  constexpr int64_t W = kWidth<R>;
+  constexpr std::make_index_sequence<static_cast<size_t>(W)> lanes;
+  int64_t i = 0;
+  for (; i + W <= rows; i += W) {
+    Vector<R> a[W], b[W];
+    load_transposed(a, re + i * W, W);
+    load_transposed(b, im + i * W, W);
+    for (int64_t w = 0; w < width; w++) {
+      R* const p = base + starts[w] + 2 * i;
+      Vector<R> low, high;
+      join_pairs(low, high, a[w], b[w], lanes);
+      gemm::store_vector(p, low);
+      gemm::store_vector(p + W, high);
+    }
+  }
+  return i;
+}
+
 template <class R>
 void load_rows(int64_t rows, const R* base, const int64_t* starts, int64_t width, Along along, R* re, R* im) {
   constexpr int64_t W = kWidth<R>;
@@ -85,9 +142,11 @@ void load_rows(int64_t rows, const R* base, const int64_t* starts, int64_t width
       for (int64_t w = 0; w < W; w++) im[i * W + w] = along.complex ? p[along.imag + w] : R(0);
     }
   } else {
+    const bool dense = along.complex && along.imag == 1 && along.step == 2;
+    const int64_t first = dense ? load_squares(rows, base, starts, width, re, im) : 0;
     for (int64_t w = 0; w < W; w++) {
       const R* const p = base + (w < width ? starts[w] : 0);
-      for (int64_t i = 0; i < rows; i++) {
+      for (int64_t i = first; i < rows; i++) {
         re[i * W + w] = w < width ? p[i * along.step] : R(0);
         im[i * W + w] = w < width && along.complex ? p[i * along.step + along.imag] : R(0);
       }
@@ -116,9 +175,11 @@ void store_rows(int64_t rows, R* base, const int64_t* starts, int64_t width, Alo
       for (int64_t w = 0; w < W; w++) p[along.imag + w] = im[i * W + w];
     }
   } else {
+    const bool dense = along.complex && along.imag == 1 && along.step == 2;
+    const int64_t first = dense ? store_squares(rows, base, starts, width, re, im) : 0;
     for (int64_t w = 0; w < width; w++) {
       R* const p = base + starts[w];
-      for (int64_t i = 0; i < rows; i++) {
+      for (int64_t i = first; i < rows; i++) {
         p[i * along.step] = re[i * W + w];
         if (along.complex) p[i * along.step + along.imag] = im[i * W + w];
       }

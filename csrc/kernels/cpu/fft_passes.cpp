@@ -167,10 +167,20 @@ void four_step(const Plan<R>& plan, Line<const R> in, Line<R> out, R scale, bool
         gemm::store_vector(done_re + r * W, x * c - y * d);
         gemm::store_vector(done_im + r * W, x * d + y * c);
       }
+      int64_t turned_rows = 0;
+      for (; turned_rows + W <= rows; turned_rows += W) {
+        V x[W], y[W];
+        load_transposed(x, done_re + turned_rows * W, W);
+        load_transposed(y, done_im + turned_rows * W, W);
+        for (int64_t w = 0; w < width; w++) {
+          gemm::store_vector(turned_re + (first + w) * row_pitch + turned_rows, x[w]);
+          gemm::store_vector(turned_im + (first + w) * row_pitch + turned_rows, y[w]);
+        }
+      }
       for (int64_t w = 0; w < width; w++) {
         R* const to_re = turned_re + (first + w) * row_pitch;
         R* const to_im = turned_im + (first + w) * row_pitch;
-        for (int64_t r = 0; r < rows; r++) to_re[r] = done_re[r * W + w], to_im[r] = done_im[r * W + w];
+        for (int64_t r = turned_rows; r < rows; r++) to_re[r] = done_re[r * W + w], to_im[r] = done_im[r * W + w];
         for (int64_t r = rows; r < row_pitch; r++) to_re[r] = to_im[r] = R(0);
       }
     }

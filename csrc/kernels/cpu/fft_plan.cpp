@@ -99,7 +99,10 @@ void add_grid(Plan<R>& plan, int64_t& bytes) {
 
 template <class R>
 void add_convolution(Plan<R>& plan, int64_t& bytes) {
-  const int64_t n = plan.n, padded = next_smooth(2 * n - 1);
+  // Multiples of kWidth squared make full vectors of both steps of a long line.
+  constexpr int64_t kSquare = kWidth<double> * kWidth<double>;
+  const int64_t n = plan.n, least = 2 * n - 1;
+  const int64_t padded = least < 8 * kSquare ? next_smooth(least) : kSquare * next_smooth((least - 1) / kSquare + 1);
   plan.padded = padded;
   plan.convolution = acquire<double>(padded, true);
   plan.chirp = allocate<double>(2 * n, bytes);

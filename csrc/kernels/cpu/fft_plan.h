@@ -3,6 +3,7 @@
 #pragma once
 #include "core/dtype.h"
 #include "kernels/cpu/gemm_core.h"
+#include "kernels/cpu/gemm_transpose.h"
 #include "kernels/cpu/scratch.h"
 
 namespace minitorch {
@@ -14,6 +15,14 @@ using Vector = gemm::Vector<R>;
 // Lines that are transformed together.
 template <class R>
 inline constexpr int64_t kWidth = gemm::kLanes<R>;
+
+// The square of kWidth vectors at `from`, rows `pitch` elements apart, transposed in place of `square`.
+template <class R>
+MT_INLINE void load_transposed(Vector<R>* square, const R* from, int64_t pitch) {
+#pragma GCC unroll 16
+  for (int64_t r = 0; r < kWidth<R>; r++) square[r] = gemm::load_vector(from + r * pitch);
+  gemm::transpose<static_cast<int>(kWidth<R>)>(square);
+}
 
 inline constexpr int kLargestRadix = 31;  // lengths with larger prime factors go through a convolution
 inline constexpr int kMaxPasses = 48;

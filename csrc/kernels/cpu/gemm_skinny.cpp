@@ -135,7 +135,7 @@ void multiply_dots(const Problem<S>& p, int threads) {
     }
     a = widened;
   }
-  if (p.m * p.n == 1 && threads > 1 && p.k > 4 * kSerialElements && !omp_in_parallel()) return long_dot(p, a, threads);
+  if (p.m * p.n == 1 && threads > 1 && p.k >= 2 * kSerialElements && !omp_in_parallel()) return long_dot(p, a, threads);
   const int64_t grain = threads == 1 ? p.n : max64(ceil_div(kSerialElements, p.k), 4);
   parallel_for(p.n, grain, [&](int64_t begin, int64_t end) { dot_range(p, a, begin, end); });
 }

@@ -3,6 +3,8 @@
 
 #include <cstring>
 #include <stdexcept>
+
+#include "kernels/cpu/move_rows.h"
 #if defined(__x86_64__)
 #include <immintrin.h>
 #endif
@@ -50,55 +52,109 @@ bool is_scalar(const PointwiseView& v, int k) {
   return true;
 }
 
+void load_block(const Staging& s, char* buffer, const char* from, int64_t stride, int64_t n) {
+  if (MT_UNLIKELY(s.rounds)) {
+    alignas(64) char rounded[kBlock * 2];
+    s.load(rounded, from, stride, n);
+    s.round(buffer, rounded, 2, n);
+  } else {
+    s.load(buffer, from, stride, n);
+  }
+}
+
+void store_block(const Staging& s, char* to, int64_t stride, const char* buffer, int64_t n) {
+  if (MT_UNLIKELY(s.rounds)) {
+    alignas(64) char rounded[kBlock * 2];
+    s.round(rounded, buffer, 4, n);
+    s.store(to, stride, rounded, n);
+  } else {
+    s.store(to, stride, buffer, n);
+  }
+}
+
+void run_rows(const PointwiseView& v, const Block& block, const PointwiseParams& params, const Staging* staging) {
+  for_each_row(v, [&](char* const* ptrs, int64_t n) {
+    alignas(64) char buffers[kMaxOperands][kBlock * 16];
+    char* staged[kMaxOperands];
+    for (int k = 0; k < v.num_operands; k++) {
+      const Staging& s = staging[k];
+      staged[k] = s.direct ? ptrs[k] : buffers[k];
+      // A broadcast operand is converted once for the whole row.
+      if (!s.direct && k >= v.num_outputs && s.stride == 0) load_block(s, buffers[k], ptrs[k], 0, std::min(kBlock, n));
+    }
+    for (int64_t i = 0; i < n; i += kBlock) {
+      const int64_t m = std::min(kBlock, n - i);
+      for (int k = v.num_outputs; k < v.num_operands; k++) {
+        const Staging& s = staging[k];
+        if (!s.direct && s.stride != 0) load_block(s, buffers[k], ptrs[k] + i * s.stride, s.stride, m);
+      }
+      block.run(params, staged, m);
+      for (int k = 0; k < v.num_outputs; k++) {
+        const Staging& s = staging[k];
+        if (!s.direct) store_block(s, ptrs[k] + i * s.stride, s.stride, buffers[k], m);
+      }
+      for (int k = 0; k < v.num_operands; k++) staged[k] += m * staging[k].step;
+    }
+  });
+}
+
+// Short rows: as many as fill a block are brought together in a buffer first, unless they lie so already.
+void run_groups(const PointwiseView& v, const Block& block, const PointwiseParams& params, const Staging* staging) {
+  const int64_t row = v.sizes[0];
+  bool dense[kMaxOperands], same_type[kMaxOperands];
+  for (int k = 0; k < v.num_operands; k++) {
+    const int64_t size = static_cast<int64_t>(size_of(v.dtype[k]));
+    dense[k] = v.strides[k][0] == size && v.strides[k][1] == row * size;
+    same_type[k] = v.dtype[k] == block.types[k] && !staging[k].rounds;
+  }
+  for_each_group(v, kBlock / row, [&](char* const* ptrs, int64_t rows) {
+    alignas(64) char buffers[kMaxOperands][kBlock * 16];
+    alignas(64) char together[kBlock * 16];  // as in memory, before conversion
+    char* staged[kMaxOperands];
+    const int64_t n = rows * row;
+    for (int k = 0; k < v.num_operands; k++) {
+      const int64_t size = static_cast<int64_t>(size_of(v.dtype[k]));
+      const bool one = v.strides[k][0] == 0 && v.strides[k][1] == 0;
+      staged[k] = dense[k] && same_type[k] ? ptrs[k] : buffers[k];
+      if (k < v.num_outputs || staged[k] == ptrs[k]) continue;
+      if (one) {
+        load_block(staging[k], buffers[k], ptrs[k], 0, n);
+        continue;
+      }
+      char* from = ptrs[k];
+      if (!dense[k]) {
+        from = same_type[k] ? buffers[k] : together;
+        move_rows({from, size, row * size}, {ptrs[k], v.strides[k][0], v.strides[k][1]}, row, rows, size);
+      }
+      if (!same_type[k]) load_block(staging[k], buffers[k], from, size, n);
+    }
+    block.run(params, staged, n);
+    for (int k = 0; k < v.num_outputs; k++) {
+      if (staged[k] == ptrs[k]) continue;
+      const int64_t size = static_cast<int64_t>(size_of(v.dtype[k]));
+      char* from = buffers[k];
+      if (!same_type[k]) {
+        char* const to = dense[k] ? ptrs[k] : together;
+        store_block(staging[k], to, size, buffers[k], n);
+        from = to;
+      }
+      if (!dense[k]) move_rows({ptrs[k], v.strides[k][0], v.strides[k][1]}, {from, size, row * size}, row, rows, size);
+    }
+  });
+}
+
 void run_staged(const PointwiseView& v, const Block& block, const PointwiseParams& params, Staging* staging) {
   for (int k = 0; k < v.num_operands; k++) {
     Staging& s = staging[k];
     s.stride = v.ndim > 0 ? v.strides[k][0] : 0;
     s.step = s.direct ? static_cast<int64_t>(size_of(v.dtype[k])) : 0;
-    if (s.direct) continue;
     const DType memory = v.dtype[k], near = s.rounds ? v.compute : memory;
     s.load = load_fn(memory, s.rounds ? near : block.types[k]);
     s.round = k < v.num_outputs ? load_fn(block.types[k], near) : load_fn(near, block.types[k]);
     s.store = store_fn(s.rounds ? near : block.types[k], memory);
   }
-  for_each_row(v, [&](char* const* ptrs, int64_t n) {
-    alignas(64) char buffers[kMaxOperands][kBlock * 16];
-    alignas(64) char rounded[kBlock * 2];
-    char* staged[kMaxOperands];
-    const auto load = [&](int k, const char* from, int64_t m) {
-      const Staging& s = staging[k];
-      if (MT_UNLIKELY(s.rounds)) {
-        s.load(rounded, from, s.stride, m);
-        s.round(buffers[k], rounded, 2, m);
-      } else {
-        s.load(buffers[k], from, s.stride, m);
-      }
-    };
-    for (int k = 0; k < v.num_operands; k++) {
-      const Staging& s = staging[k];
-      staged[k] = s.direct ? ptrs[k] : buffers[k];
-      // A broadcast operand is converted once for the whole row.
-      if (!s.direct && k >= v.num_outputs && s.stride == 0) load(k, ptrs[k], std::min(kBlock, n));
-    }
-    for (int64_t i = 0; i < n; i += kBlock) {
-      const int64_t m = std::min(kBlock, n - i);
-      for (int k = v.num_outputs; k < v.num_operands; k++)
-        if (!staging[k].direct && staging[k].stride != 0) load(k, ptrs[k] + i * staging[k].stride, m);
-      block.run(params, staged, m);
-      for (int k = 0; k < v.num_outputs; k++) {
-        const Staging& s = staging[k];
-        if (s.direct) continue;
-        char* to = ptrs[k] + i * s.stride;
-        if (MT_UNLIKELY(s.rounds)) {
-          s.round(rounded, buffers[k], 4, m);
-          s.store(to, s.stride, rounded, m);
-        } else {
-          s.store(to, s.stride, buffers[k], m);
-        }
-      }
-      for (int k = 0; k < v.num_operands; k++) staged[k] += m * staging[k].step;
-    }
-  });
+  if (v.ndim >= 2 && v.sizes[0] <= kShortRowElements && v.sizes[1] >= 4) return run_groups(v, block, params, staging);
+  run_rows(v, block, params, staging);
 }
 
 }  // namespace

@@ -63,6 +63,30 @@ inline void for_each_row(const PointwiseView& v, const F& f) {
   parallel_for(v.numel, kGrainSize, [&](int64_t begin, int64_t end) { for_each_row_in(v, begin, end, f); });
 }
 
+// Calls f(ptrs, n) for groups of n rows, neighbours along dimension 1, at most `most` of them, in parallel. At least
+// two dimensions.
+template <class F>
+inline void for_each_group(const PointwiseView& v, int64_t most, const F& f) {
+  PointwiseView rows;
+  rows.ndim = v.ndim - 1;
+  rows.num_operands = v.num_operands;
+  rows.numel = v.numel / v.sizes[0];
+  for (int d = 1; d < v.ndim; d++) rows.sizes[d - 1] = v.sizes[d];
+  for (int k = 0; k < v.num_operands; k++) {
+    rows.data[k] = v.data[k];
+    for (int d = 1; d < v.ndim; d++) rows.strides[k][d - 1] = v.strides[k][d];
+  }
+  parallel_for(rows.numel, std::max<int64_t>(1, kGrainSize / v.sizes[0]), [&](int64_t begin, int64_t end) {
+    for_each_row_in(rows, begin, end, [&](char* const* ptrs, int64_t n) {
+      for (int64_t i = 0; i < n; i += most) {
+        char* at[kMaxOperands];
+        for (int k = 0; k < rows.num_operands; k++) at[k] = ptrs[k] + i * rows.strides[k][0];
+        f(static_cast<char* const*>(at), std::min(most, n - i));
+      }
+    });
+  });
+}
+
 // Results this large are not read again from the cache: they are written around it, which saves reading the lines
 // first.
 inline constexpr int64_t kStreamBytes = 32 << 20;
@@ -149,7 +173,8 @@ struct BlockOf<F, R (F::*)(In...) const> {
       } else {
         loop(f, reinterpret_cast<R*>(ptrs[0]), n, reinterpret_cast<const read_t<In>*>(ptrs[1 + I])...);
       }
-    }(std::index_sequence_for<In...>{});
+    }
+    (std::index_sequence_for<In...>{});
   }
 
   static constexpr Block make() {

@@ -5,6 +5,7 @@
 #include <cstring>
 
 #include "kernels/cpu/element_size.h"
+#include "kernels/cpu/move_rows.h"
 #include "kernels/cpu/pointwise_engine.h"
 #include "core/parallel.h"
 
@@ -14,6 +15,7 @@ namespace {
 
 inline constexpr int64_t kBytesGrain = 128 << 10;  // bytes worth a thread
 inline constexpr int64_t kRowBlockBytes = 16 << 10;
+inline constexpr int64_t kShortBytes = 256;  // up to which a call of memcpy takes longer than the copy
 
 // Copies `rows` rows of `bytes` bytes; rows of one element are copied without a call each.
 void copy_rows(char* out, int64_t out_stride, const char* in, int64_t in_stride, int64_t bytes, int64_t rows) {
@@ -23,6 +25,10 @@ void copy_rows(char* out, int64_t out_stride, const char* in, int64_t in_stride,
       using T = typename decltype(tag)::type;
       for (int64_t r = 0; r < rows; r++) memcpy(out + r * out_stride, in + r * in_stride, sizeof(T));
     });
+    return;
+  }
+  if (bytes <= kShortBytes) {
+    for (int64_t r = 0; r < rows; r++) copy_short(out + r * out_stride, in + r * in_stride, bytes);
     return;
   }
   for (int64_t r = 0; r < rows; r++) memcpy(out + r * out_stride, in + r * in_stride, bytes);

@@ -7,6 +7,7 @@
 #include <memory>
 
 #include "kernels/cpu/element_size.h"
+#include "kernels/cpu/move_rows.h"
 #include "core/parallel.h"
 
 namespace minitorch {
@@ -61,7 +62,12 @@ void pad_rows(const PadArgs& a, const Sources& source) {
       };
       copy(0, first);
       if (in_step == 1 && out_step == 1) {
-        if (first < last) memcpy(out + first, in + source[2][first], (last - first) * sizeof(T));
+        const int64_t bytes = (last - first) * static_cast<int64_t>(sizeof(T));
+        char* const to = reinterpret_cast<char*>(out + first);
+        if (bytes > 0) {
+          const char* const from = reinterpret_cast<const char*>(in + source[2][first]);
+          bytes <= 512 ? copy_short(to, from, bytes) : static_cast<void>(memcpy(to, from, bytes));
+        }
       } else {
         copy(first, last);
       }
@@ -108,6 +114,10 @@ void pad_backward_typed(const PadArgs& a, const Sources& source) {
   const int64_t depth = a.in_sizes[2], height = a.in_sizes[3], width = a.in_sizes[4];
   const int64_t volume = depth * height * width;
   const int64_t out_step = a.out_strides[4], out_channel = a.out_strides[1], in_channel = a.in_strides[1];
+  const bool rows = block == 1 && out_step == 1 && a.in_strides[4] == 1;
+  // Output columns [inner, inner_end) read consecutive input columns.
+  const int64_t inner = std::clamp<int64_t>(a.before[2], 0, a.out_sizes[4]);
+  const int64_t inner_end = std::clamp<int64_t>(a.before[2] + width, inner, a.out_sizes[4]);
   parallel_for(a.in_sizes[0] * blocks, std::max<int64_t>(1, kGrainSize / (volume * block)),
                [&](int64_t begin, int64_t end) {
                  const std::unique_ptr<C[]> sums(new C[volume * block]);
@@ -120,6 +130,14 @@ void pad_backward_typed(const PadArgs& a, const Sources& source) {
                      for (int64_t h = 0; h < a.out_sizes[3]; h++) {
                        const T* const g = grad + d * a.out_strides[2] + h * a.out_strides[3];
                        C* const row = sums.get() + (source[0][d] * height + source[1][h]) * width * block;
+                       if (rows) {
+                         const int64_t* const at = source[2];
+                         for (int64_t w = 0; w < inner; w++) row[at[w]] += static_cast<C>(g[w]);
+                         C* MT_RESTRICT const sum = row + inner - a.before[2];
+                         for (int64_t w = inner; w < inner_end; w++) sum[w - inner] += static_cast<C>(g[w]);
+                         for (int64_t w = inner_end; w < a.out_sizes[4]; w++) row[at[w]] += static_cast<C>(g[w]);
+                         continue;
+                       }
                        for (int64_t w = 0; w < a.out_sizes[4]; w++) {
                          C* const sum = row + source[2][w] * block;
                          for (int64_t c = 0; c < count; c++)
@@ -132,6 +150,10 @@ void pad_backward_typed(const PadArgs& a, const Sources& source) {
                      for (int64_t h = 0; h < height; h++) {
                        T* const x = in + d * a.in_strides[2] + h * a.in_strides[3];
                        const C* const row = sums.get() + (d * height + h) * width * block;
+                       if (rows) {
+                         for (int64_t w = 0; w < width; w++) x[w] = static_cast<T>(row[w]);
+                         continue;
+                       }
                        for (int64_t w = 0; w < width; w++)
                          for (int64_t c = 0; c < count; c++)
                            x[w * a.in_strides[4] + c * in_channel] = static_cast<T>(row[w * block + c]);

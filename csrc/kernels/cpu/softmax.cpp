@@ -7,6 +7,7 @@
 #include "kernels/cpu/cast.h"
 #include "kernels/cpu/scratch.h"
 #include "kernels/cpu/softmax_rows.h"
+#include "kernels/functors/math.h"
 #include "core/parallel.h"
 #include "kernels/softmax.h"
 
@@ -62,21 +63,25 @@ void softmax_columns(SoftmaxOp op, const Columns<T>& y, const Columns<T>& x, int
     for (int64_t j = 0; j < w; j++) m[j] = a[j] > m[j] ? a[j] : m[j];
   }
   const bool log = op == SoftmaxOp::log_softmax;
-  sum_rows(sum, n, w, [&](T* part, int64_t r) __attribute__((always_inline)) {
-    const T* a = x.row(r);
-    T* b = y.row(r);
-    if (log) {
-      for (int64_t j = 0; j < w; j++) part[j] += exp_nonpositive<T>(a[j] - m[j]);
-    } else {
+  sum_rows(
+      sum, n, w, [&](T * part, int64_t r) __attribute__((always_inline)) {
+        const T* a = x.row(r);
+        T* b = y.row(r);
+        if (log) {
+          for (int64_t j = 0; j < w; j++) part[j] += exp_nonpositive<T>(a[j] - m[j]);
+        } else {
 #pragma GCC ivdep
-      for (int64_t j = 0; j < w; j++) {
-        const T e = exp_nonpositive<T>(a[j] - m[j]);
-        b[j] = e;
-        part[j] += e;
-      }
-    }
-  });
-  for (int64_t j = 0; j < w; j++) sum[j] = log ? std::log(sum[j]) : 1 / sum[j];
+          for (int64_t j = 0; j < w; j++) {
+            const T e = exp_nonpositive<T>(a[j] - m[j]);
+            b[j] = e;
+            part[j] += e;
+          }
+        }
+      });
+  if (log)
+    for (int64_t j = 0; j < w; j++) sum[j] = math::log(sum[j]);
+  else
+    for (int64_t j = 0; j < w; j++) sum[j] = 1 / sum[j];
   for (int64_t r = 0; r < n; r++) {
     const T* a = x.row(r);
     T* b = y.row(r);
@@ -95,13 +100,14 @@ void softmax_backward_columns(SoftmaxOp op, const Columns<T>& dx, const Columns<
                               int64_t w) {
   T sum[kMaxTile];
   const bool log = op == SoftmaxOp::log_softmax;
-  sum_rows(sum, n, w, [&](T* part, int64_t r) __attribute__((always_inline)) {
-    const T *g = dy.row(r), *v = y.row(r);
-    if (log)
-      for (int64_t j = 0; j < w; j++) part[j] += g[j];
-    else
-      for (int64_t j = 0; j < w; j++) part[j] += g[j] * v[j];
-  });
+  sum_rows(
+      sum, n, w, [&](T * part, int64_t r) __attribute__((always_inline)) {
+        const T *g = dy.row(r), *v = y.row(r);
+        if (log)
+          for (int64_t j = 0; j < w; j++) part[j] += g[j];
+        else
+          for (int64_t j = 0; j < w; j++) part[j] += g[j] * v[j];
+      });
   for (int64_t r = 0; r < n; r++) {
     const T *g = dy.row(r), *v = y.row(r);
     T* d = dx.row(r);
@@ -152,10 +158,39 @@ class RowOperand {
   Scratch<T> buffer_;
 };
 
+// Rows of at most a vector's elements are turned: a tile of them is worked on as columns.
+constexpr int64_t kTurned = 64;
+template <class T>
+MT_INLINE bool is_turned(const SoftmaxShape& s, const SoftmaxMask& mask) {
+  return s.inner == 1 && s.dim <= Lane<T>::count && mask.data == nullptr;
+}
+template <class T>
+struct Turned {
+  alignas(64) T data[Lane<T>::count * kTurned];
+
+  Columns<T> columns() { return {data, kTurned}; }
+  void read(const T* rows, int64_t n, int64_t w) {
+    for (int64_t j = 0; j < w; j++)
+      for (int64_t r = 0; r < n; r++) data[r * kTurned + j] = rows[j * n + r];
+  }
+  void write(T* rows, int64_t n, int64_t w) const {
+    for (int64_t j = 0; j < w; j++)
+      for (int64_t r = 0; r < n; r++) rows[j * n + r] = data[r * kTurned + j];
+  }
+};
+
 // Calls tile(offset, width) for each slice (inner == 1) or tile of slices, in parallel; each thread makes its own Tile
 // from the number of elements it must be able to buffer.
 template <class Make>
-void for_each_tile(const SoftmaxShape& s, const Make& make) {
+void for_each_tile(const SoftmaxShape& s, bool turned, const Make& make) {
+  if (turned) {
+    const int64_t tiles = (s.outer + kTurned - 1) / kTurned;
+    parallel_for(tiles, std::max<int64_t>(kGrainSize / 4 / (s.dim * kTurned), 1), [&](int64_t begin, int64_t end) {
+      const auto tile = make(s.dim * kTurned);
+      for (int64_t t = begin; t < end; t++) tile(t * kTurned * s.dim, std::min(kTurned, s.outer - t * kTurned));
+    });
+    return;
+  }
   const bool rows = s.inner == 1;
   // A tile of columns stays in L2 over the passes, but is at least a cache line wide.
   const int64_t width = rows ? 1 : std::min(s.inner, std::clamp<int64_t>(32768 / s.dim, 16, kMaxTile));
@@ -174,17 +209,17 @@ template <class T>
 void masked_row(T* y, const T* x, const bool* mask, int64_t n) {
   T m = -std::numeric_limits<T>::infinity();
   for (int64_t i = 0; i < n; i++) m = !mask[i] && x[i] > m ? x[i] : m;
-  const double total = sum_of<T>(n, [&](int64_t i) __attribute__((always_inline)) {
-    return y[i] = mask[i] ? T(0) : exp_nonpositive<T>(x[i] - m);
-  });
+  const double total = sum_of<T>(
+      n, [&](int64_t i)
+             __attribute__((always_inline)) { return y[i] = mask[i] ? T(0) : exp_nonpositive<T>(x[i] - m); });
   const T scale = static_cast<T>(1 / total);
   for (int64_t i = 0; i < n; i++) y[i] *= scale;
 }
 
 template <class T>
 void masked_backward_row(T* dx, const T* dy, const T* y, const bool* mask, int64_t n) {
-  const T dot = static_cast<T>(
-      sum_of<T>(n, [&](int64_t i) __attribute__((always_inline)) { return mask[i] ? T(0) : dy[i] * y[i]; }));
+  const T dot = static_cast<T>(sum_of<T>(
+      n, [&](int64_t i) __attribute__((always_inline)) { return mask[i] ? T(0) : dy[i] * y[i]; }));
   for (int64_t i = 0; i < n; i++) dx[i] = mask[i] ? T(0) : (dy[i] - dot) * y[i];
 }
 
@@ -208,6 +243,14 @@ struct ForwardTile {
     if (inner > 1) {
       softmax_columns(a.op, output.place(offset, w, inner), input.load(offset, n, w, inner), n, w);
       output.store(offset, n, w, inner);
+      return;
+    }
+    if (is_turned<T>(a.shape, a.mask)) {
+      Turned<T> turned;
+      turned.read(input.load(offset, 1, n * w, n * w).data, n, w);
+      softmax_columns(a.op, turned.columns(), turned.columns(), n, w);
+      turned.write(output.place(offset, n * w, n * w).data, n, w);
+      output.store(offset, 1, n * w, n * w);
       return;
     }
     const T* x = input.load(offset, 1, n, n).data;
@@ -253,7 +296,7 @@ void softmax(SoftmaxOp op, const SoftmaxShape& shape, const SoftmaxOperand& outp
   const Arguments arguments{op, shape, mask};
   const bool known = dispatch(compute_dtype(input.dtype), FloatTypes{}, [&](auto tag) {
     using T = typename decltype(tag)::type;
-    for_each_tile(shape, [&](int64_t elements) {
+    for_each_tile(shape, is_turned<T>(shape, mask), [&](int64_t elements) {
       return ForwardTile<T>{arguments, RowOperand<T>(output, elements), RowOperand<T>(input, elements)};
     });
   });
@@ -265,7 +308,7 @@ void softmax_backward(SoftmaxOp op, const SoftmaxShape& shape, const SoftmaxOper
   const Arguments arguments{op, shape, mask};
   const bool known = dispatch(compute_dtype(output.dtype), FloatTypes{}, [&](auto tag) {
     using T = typename decltype(tag)::type;
-    for_each_tile(shape, [&](int64_t elements) {
+    for_each_tile(shape, false, [&](int64_t elements) {
       return BackwardTile<T>{arguments, RowOperand<T>(grad_input, elements), RowOperand<T>(grad, elements),
                              RowOperand<T>(output, elements)};
     });

@@ -170,6 +170,53 @@ int64_t gather_candidates(const LineAccess& a, Item* items, int64_t capacity, co
   return count;
 }
 
+// The k best of a line that fits in L1, best first: the maximum of each group of keys, then k times the best group's
+// best key, which leaves that group. Equal keys come in the order of their indices. False if the line has to be sorted
+// instead, because a key that stands for "taken" is among the results.
+constexpr int64_t kTournamentGroup = 64, kTournament = kTournamentGroup * kTournamentGroup;
+
+template <class Key>
+MT_INLINE Key largest_of_group(const Key* group) {
+  Key most = 0;
+  for (int64_t i = 0; i < kTournamentGroup; i++) most = group[i] > most ? group[i] : most;
+  return most;
+}
+template <class Key>
+MT_INLINE int64_t first_in_group(const Key* group, Key key) {
+  using Index = std::make_signed_t<Key>;  // as wide as the keys, so that the loop vectorises
+  Index first = kTournamentGroup;
+  for (Index i = 0; i < kTournamentGroup; i++) {
+    const Index found = group[i] == key ? i : Index{kTournamentGroup};
+    first = found < first ? found : first;
+  }
+  return first;
+}
+
+template <class T, class Item>
+bool tournament(const LineAccess& a, Item* best, const char* in, int64_t n, int64_t k, bool largest) {
+  using K = KeyOf<T>;
+  using Key = typename K::Key;
+  alignas(64) Key keys[kTournament], tops[kTournamentGroup] = {};
+  const Key flip = largest ? 0 : ~Key{0};
+  for_each_block<T>(a, in, n, [&](int64_t first, const T* block, int64_t m) {
+    for (int64_t i = 0; i < m; i++) keys[first + i] = K::key(block[i]) ^ flip;
+  });
+  const int64_t groups = (n + kTournamentGroup - 1) / kTournamentGroup;
+  for (int64_t i = n; i < groups * kTournamentGroup; i++) keys[i] = 0;
+  for (int64_t g = 0; g < groups; g++) tops[g] = largest_of_group(keys + g * kTournamentGroup);
+  for (int64_t j = 0; j < k; j++) {
+    const Key key = groups == 1 ? tops[0] : largest_of_group(tops);
+    if (key == 0) return false;
+    const int64_t g = groups == 1 ? 0 : first_in_group(tops, key);
+    Key* const group = keys + g * kTournamentGroup;
+    const int64_t i = first_in_group(group, key);
+    best[j] = Item::make(~key, g * kTournamentGroup + i);
+    group[i] = 0;
+    tops[g] = largest_of_group(group);
+  }
+  return true;
+}
+
 void topk(const TensorView& values, const TensorView& indices, const TensorView& input, int dim, int64_t k,
           bool largest) {
   const TensorView* tensors[] = {&input, &values, &indices};
@@ -179,11 +226,13 @@ void topk(const TensorView& values, const TensorView& indices, const TensorView&
     using T = typename decltype(tag)::type;
     using Item = typename decltype(item_tag)::type;
     const LineAccess a = access<T>(lines, values, indices, input);
-    const bool scan = k < n / 8;
+    const bool scan = k < n / 8, in_cache = n <= kTournament && k <= n / 8 + 8;
     const int64_t capacity = scan ? std::min(n, 2 * k + 64) : n;
     lines.for_each(1, scan ? 1 : 8, [&](char* const* p, int64_t) {
       const Buffers<Item> b(capacity);
       const Item* best = b.items;
+      if (in_cache && tournament<T>(a, b.items, p[0], n, k, largest))
+        return store_items<T>(a, p[1], p[2], p[0], best, k, largest);
       if (scan) {
         const int64_t count = gather_candidates<T>(a, b.items, capacity, p[0], n, k, largest);
         partition_smallest(b.items, count, k);

@@ -1,8 +1,8 @@
 // Elementary functions as branch-free polynomials, so that loops over them vectorise.
 //
-// Single precision (but for exp, which has its own) is computed in double, see polynomials.h. Double precision has
-// polynomials for the functions that models spend time in and libm for the rest. On a GPU all of it is CUDA's own
-// library.
+// Single precision (but for exp, exp2 and log1p, which have their own) is computed in double, see polynomials.h. Double
+// precision has polynomials for the functions that models spend time in and libm for the rest. On a GPU all of it is
+// CUDA's own library.
 #pragma once
 #include "core/macros.h"
 #include "kernels/functors/polynomials.h"
@@ -65,11 +65,25 @@ MT_HD float exp(float x) {
   return (p * first) * second;
 }
 MT_HD double exp(double x) { return detail::exp_full(x); }
+// 2^x = 2^n 2^r with |r| <= 1/2 exact: an interpolation of degree 7 at Chebyshev nodes.
 MT_HD float exp2(float x) {
-  const double d = x, y = d < -200.0 ? -200.0 : (d > 200.0 ? 200.0 : d);
-  const double n = (y + detail::kRound) - detail::kRound;
-  const double r = (y - n) * 0.69314718055994530942;
-  return static_cast<float>((1.0 + detail::expm1_reduced<detail::Precision::single>(r)) * detail::exp2_integer(n));
+  constexpr float round = 12582912.0f;
+  float y = x < -151.0f ? -151.0f : x;
+  y = y > 129.0f ? 129.0f : y;
+  const float n = (y + round) - round, r = y - n;
+  float p = 1.53037e-05f;
+  p = p * r + 0.00015469729f;
+  p = p * r + 0.0013333479f;
+  p = p * r + 0.009618025f;
+  p = p * r + 0.05550411f;
+  p = p * r + 0.2402265f;
+  p = p * r + 0.6931472f;
+  p = p * r + 1.0f;
+  const float half = (n * 0.5f + round) - round;
+  const uint32_t one = 127u << 23;
+  const float first = detail::bit_cast<float>((detail::bit_cast<uint32_t>(half + round) << 23) + one);
+  const float second = detail::bit_cast<float>((detail::bit_cast<uint32_t>(n - half + round) << 23) + one);
+  return (p * first) * second;
 }
 MT_HD float expm1(float x) {
   const double d = x, series = d * (1.0 + 0.5 * d);
@@ -81,9 +95,33 @@ MT_HD float log2(float x) { return static_cast<float>(detail::log_any<detail::Pr
 MT_HD float log10(float x) {
   return static_cast<float>(detail::log_any<detail::Precision::single>(x) * 0.43429448190325182765);
 }
+// In single precision: the logarithm of the rounded sum u = 2^k (1 + f), |f| < 0.42, and the first-order effect of the
+// rounding. The polynomial, of (log(1 + f) - f + f^2/2) / f^3, is that of logf in S. Moshier's Cephes library.
 MT_HD float log1p(float x) {
-  const double d = x;
-  return static_cast<float>(::fabs(d) < 1e-5 ? d - 0.5 * d * d : detail::log_any<detail::Precision::single>(1.0 + d));
+  const float u = 1.0f + x, back = u - 1.0f;
+  const float error = (1.0f - (u - back)) + (x - back);
+  const uint32_t bits = detail::bit_cast<uint32_t>(u), shifted = bits - 0x3f3504f3u + (127u << 23);
+  const int32_t exponent = static_cast<int32_t>(shifted >> 23) - 127;
+  const float k = static_cast<float>(exponent);
+  const float m = detail::bit_cast<float>(bits - (static_cast<uint32_t>(exponent) << 23));
+  const bool near = exponent == 0;
+  const float f = near ? x : m - 1.0f, rest = near ? 0.0f : error / u, z = f * f;
+  float p = 7.0376836292e-2f;
+  p = p * f - 1.1514610310e-1f;
+  p = p * f + 1.1676998740e-1f;
+  p = p * f - 1.2420140846e-1f;
+  p = p * f + 1.4249322787e-1f;
+  p = p * f - 1.6668057665e-1f;
+  p = p * f + 2.0000714765e-1f;
+  p = p * f - 2.4999993993e-1f;
+  p = p * f + 3.3333331174e-1f;
+  const float tail = (p * f * z + (rest - k * 2.12194440e-4f)) - 0.5f * z;
+  const float scale = k * 0.693359375f, sum = scale + f;  // |scale| >= |f| unless it is zero
+  float value = sum + (((scale - sum) + f) + tail);
+  value = u < INFINITY ? value : u;
+  value = u == 0.0f ? -INFINITY : value;
+  value = u < 0.0f ? NAN : value;
+  return x == 0.0f ? x : value;
 }
 MT_HD float sin(float x) { return static_cast<float>(detail::sin<detail::Precision::single>(x)); }
 MT_HD float cos(float x) { return static_cast<float>(detail::cos<detail::Precision::single>(x)); }
