@@ -3,7 +3,7 @@
     python -m benchmarks.trust [--runs 10] [--only REGEX] [--json FILE]     # spread of the ratios over whole runs
     python -m benchmarks.trust --self [--only REGEX] [--json FILE]          # native against native, every case once
 
-Each run is a `minitorch bench` in a process of its own, since memory laid out anew moves a ratio more than a second look
+Each run is a `minitorch bench` in a process of its own, since memory laid out anew moves a ratio more than another look
 does. The spread of a case is the range of its ratios by their median; beside it stands the spread without the highest
 and the lowest run. The goal, at most 5 %, is for cases that take a millisecond or more; shorter ones are listed apart.
 Exit status 1 when a goal is missed.
@@ -27,7 +27,8 @@ from minitorch_backend.bench.results import Run
 CHOICE = (
     "attention/sdpa causal fwd|convolution/3x3 8x64|copies/transpose 4096x4096 f32|indexing/gather rows 2048x2048 f32|"
     "losses/cross entropy fwd.bwd 2048x8192 f32|matmul/square 512x512x512 f32|models/char-GPT training step|"
-    "norms/layer norm fwd.bwd 4096x1024 f32|optimizers/Adam 384|pointwise/exp 16M f32|reductions/sum rows 4096x4096 f32|"
+    "norms/layer norm fwd.bwd 4096x1024 f32|optimizers/Adam 384|pointwise/exp 16M f32|"
+    "reductions/sum rows 4096x4096 f32|"
     "scans/cumsum 4M|softmax/softmax fwd.bwd 4096x1024 f32|sort/sort 1M f32"
 )
 SPREAD, SHORT = 0.05, 1e-3
