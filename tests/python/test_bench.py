@@ -307,3 +307,25 @@ def test_host_cost_is_split():
     found = host.measure("mm", "cpu", count=50, rounds=3)
     assert found.keys() == {"native", "native hollow", "whole", "idle", "hollow"} and min(found.values()) > 0
     assert torch.equal(torch.mm(torch.eye(2, device="minitorch"), torch.eye(2, device="minitorch")).cpu(), torch.eye(2))
+
+
+def test_spread_and_false_alarms_are_judged(monkeypatch):
+    from rich.console import Console
+
+    from benchmarks import trust
+
+    console = Console(quiet=True)
+    assert trust.spread([1.0, 1.02, 1.04]) == pytest.approx(0.04 / 1.02)
+
+    def run(ratio, name="f/long", seconds=2e-3):
+        result = Result(name, "f", rival="cpu", seconds={"cpu": seconds}, ratio=ratio, low=ratio, high=ratio)
+        return Run({"device": "x"}, limits.Limits(), {name: result})
+
+    ratios = iter([1.0, 1.02, 1.04, 1.5, 2.0])
+    monkeypatch.setattr(trust, "bench", lambda arguments, console: run(next(ratios)))
+    assert trust.show_spread(trust.measure_spread(3, "", console), console)
+    assert not trust.show_spread(trust.measure_spread(2, "", console), console)  # 1.5 and 2.0
+    monkeypatch.setattr(trust, "bench", lambda arguments, console: run(1.5))
+    assert not trust.show_self(trust.measure_self("", console), console)
+    monkeypatch.setattr(trust, "bench", lambda arguments, console: run(1.01))
+    assert trust.show_self(trust.measure_self("", console), console)
