@@ -7,7 +7,7 @@ namespace {
 
 template <class T>
 struct Sum {
-  static constexpr bool scalar_only = is_complex_v<T>;
+  static constexpr bool scalar_only = is_complex_v<T>, componentwise = is_complex_v<T>;
   static T identity() { return T(0); }
   template <class V>
   static MT_INLINE V map(V x) {
@@ -34,6 +34,7 @@ struct NanSum : Sum<T> {
 
 template <class T>
 struct Prod : Sum<T> {
+  static constexpr bool componentwise = false;
   static T identity() { return T(1); }
   template <class V>
   static MT_INLINE V merge(V a, V b) {
