@@ -32,7 +32,7 @@ SCALAR = {
     **dict.fromkeys(["BesselJ0", "BesselJ1", "BesselY0", "BesselY1"], "left to libm"),
     **dict.fromkeys([f"{shift}Chebyshev{kind}" for shift in ("", "Shifted") for kind in "TUVW"], _RECURRENCE),
     **dict.fromkeys(["HermiteH", "HermiteHe", "LaguerreL", "LegendreP"], _RECURRENCE),
-    **dict.fromkeys(["Frexp", "Ldexp", "Nextafter"], "bit manipulation, left to libm"),
+    **dict.fromkeys(["Frexp", "Ldexp"], "bit manipulation, left to libm"),
     **dict.fromkeys(["MakeComplex", "Polar"], "results interleave in memory"),
 }
 

@@ -17,6 +17,7 @@ from mpmath import (
     exp,
     expm1,
     log,
+    log1p,
     lu_solve,
     matrix,
     mp,
@@ -99,6 +100,15 @@ def main() -> None:
             degree,
             lambda r: r * r / exp(r),
         )
+    polynomial("2^r", lambda r: mpf(2) ** r, mpf(-1) / 2, mpf(1) / 2, 7)
+    polynomial(
+        "(log(1 + f) - f + f^2/2) / f^3",
+        lambda f: (log1p(f) - f + f * f / 2) / f**3,
+        sqrt(mpf(1) / 2) - 1,
+        sqrt(mpf(2)) - 1,
+        8,
+        lambda f: f**3 / log1p(f),
+    )
     largest = ((sqrt(2) - 1) / (sqrt(2) + 1)) ** 2
     for degree in (4, 7):
         polynomial(

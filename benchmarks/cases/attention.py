@@ -52,6 +52,7 @@ def module(setup, batch, length, width, heads):
 CASES = [
     *attend("sdpa", (HEADS,), (GPU_HEADS, GPU_WIDE), quick=True),
     *attend("sdpa", (HEADS,), (GPU_HEADS, GPU_WIDE), dtype=BF16, cuda_floor=0.5),
+    *attend("sdpa decoding", ((1, 12, 256, 64),), ((16, 16, 2048, 128),), queries=1),
     *attend("sdpa wide", (WIDE,), (), dtype=(torch.float32,)),
     *attend("sdpa causal", (HEADS,), (GPU_HEADS,), causal=True),
     *attend("sdpa causal fwd+bwd", (HEADS,), (GPU_HEADS, GPU_WIDE), causal=True, grad=True, quick=True),

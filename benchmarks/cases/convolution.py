@@ -74,6 +74,8 @@ CASES = [
     *conv("depthwise 3x3", ((8, 256, 256, 28),), ((128, 256, 256, 28),), kernel=3, groups=256),
     *conv("depthwise 3x3 NHWC fwd+bwd", ((8, 256, 256, 28),), ((128, 256, 256, 28),), kernel=3, groups=256, last=True,
           grad=True),
+    *conv("depthwise 7x7", ((2, 96, 96, 28),), ((64, 384, 384, 14),), kernel=7, groups=96),
+    *conv("depthwise 7x7 NHWC", ((2, 96, 96, 28),), ((64, 384, 384, 14),), kernel=7, groups=96, last=True),
     *conv("grouped 3x3", ((8, 128, 128, 28),), ((128, 256, 256, 14),), kernel=3, groups=8),
     *conv("transposed 4x4", ((8, 64, 32, 28),), ((64, 128, 64, 28),), kernel=4, stride=2, transposed=True),
     *conv("transposed 4x4 fwd+bwd", ((8, 64, 32, 28),), ((64, 128, 64, 28),), kernel=4, stride=2, transposed=True,

@@ -34,6 +34,8 @@ CASES = [
            check="native"),
     *cases("int64 to f32", lambda s, n: forward(torch.Tensor.float, s.integers(9999, n)), (LARGE // 4,), (GPU,),
            bytes=times(12), check="native"),
+    *cases("bool to int64", lambda s, n: forward(torch.Tensor.long, s.normal(n) > 0), (LARGE // 4,), (GPU,),
+           bytes=times(9), check="native"),
     *cases("cat rows", lambda s, m, n: forward(lambda *t: torch.cat(t), *(s.normal(m // 4, n) for _ in range(4))),
            (SQUARE,), (GPU_SQUARE,), elements=times(2), quick=True),
     *cases("cat columns", lambda s, m, n: forward(lambda *t: torch.cat(t, 1), *(s.normal(m, n // 4) for _ in range(4))),

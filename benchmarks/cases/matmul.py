@@ -72,6 +72,8 @@ CASES = [
                                                              s.normal(b, n, h, d), s.normal(b, n, h, d)),
            ((256, 64, 8, 4),), ((1024, 64, 12, 16),), elements=lambda n, d, h, b: b * h * (2 * n * d + n * n),
            flops=lambda n, d, h, b: 2 * b * h * n * n * d),
+    *cases("linear of short rows", lambda s, r, o, i: forward(F.linear, s.normal(r, i), s.normal(o, i), s.normal(o)),
+           ((8, 8192, 64),), ((8, 65536, 128),), elements=moved, flops=lambda r, o, i: 2 * r * o * i),
     *cases("linear fwd+bwd", linear, ((512, 1024, 1024),), ((16384, 3072, 768),), dtype=(torch.float32, BF16),
            elements=lambda r, o, i: 2 * moved(r, o, i) + moved(o, i, r), flops=lambda r, o, i: 6 * r * o * i, quick=True),
 ]  # fmt: skip

@@ -30,6 +30,14 @@ CASES = [
     *cases("sin", unary(torch.sin), (LARGE // 4,), (GPU,), elements=times(2), flops=ONE),
     *(case for name, function in (("exp2", torch.exp2), ("softplus", F.softplus))
       for case in cases(name, unary(function), (LARGE // 4,), (GPU,), elements=times(2), flops=ONE)),
+    *(case for name, function in (("hypot", torch.hypot), ("fmod", torch.fmod), ("nextafter", torch.nextafter))
+      for case in cases(name, binary(function), (LARGE // 16,), (GPU // 4,), dtype=torch.float64, elements=times(3),
+                        flops=ONE)),
+    *(case for name, function in (("sinh", torch.sinh), ("atanh", lambda x: torch.atanh(x / 8)))
+      for case in cases(name, unary(function), (LARGE // 16,), (GPU // 4,), dtype=torch.float64, elements=times(2),
+                        flops=ONE)),
+    *cases("maximum of bools", lambda s, n: forward(torch.maximum, s.normal(n) > 0, s.normal(n) > 0), (LARGE,), (GPU,),
+           bytes=times(3), flops=ONE),
     *cases("outer product of matrices", lambda s, m, n: forward(torch.kron, s.normal(m, m), s.normal(n, n)), ((64, 16),),
            ((512, 16),), elements=lambda m, n: (m * n) ** 2, flops=lambda m, n: (m * n) ** 2),
     *cases("log", lambda s, n: forward(torch.log, s.uniform(n, low=1e-3, high=9)), (LARGE // 4,), (GPU,),

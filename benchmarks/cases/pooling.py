@@ -21,6 +21,8 @@ CASES = [
            flops=times(2), dtype=torch.bfloat16),
     *cases("adaptive avg to 1x1", unary(lambda x: F.adaptive_avg_pool2d(x, 1)), (IMAGES,), (GPU_IMAGES,), elements=times(1),
            flops=times(1)),
+    *cases("adaptive avg to 7x7 fwd+bwd", differentiated(lambda x: F.adaptive_avg_pool2d(x, 7)), (IMAGES,), (GPU_IMAGES,),
+           elements=times(2), flops=times(2)),
     *cases("max 1d of 3", unary(lambda x: F.max_pool1d(x, 3)), ((16, 64, 4096),), ((128, 256, 4096),), elements=times(1.33),
            flops=times(1)),
     *cases("max 3d 2x2x2", unary(lambda x: F.max_pool3d(x, 2)), ((4, 32, 32, 32, 32),), ((16, 64, 32, 64, 64),),

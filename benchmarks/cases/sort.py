@@ -26,5 +26,9 @@ CASES = [
     *cases("searchsorted", lambda s, n: forward(torch.searchsorted, s.normal(65536).sort().values, s.normal(n)), (2**20,),
            (2**24,), bytes=times(12)),
     *cases("bincount", lambda s, n: forward(torch.bincount, s.integers(1000, n)), (2**22,), (2**26,), bytes=times(8)),
+    *cases("bincount int32", lambda s, n: forward(torch.bincount, s.integers(64, n, dtype=torch.int32)), (2**20,),
+           (2**26,), bytes=times(4)),
+    *cases("unique_consecutive", lambda s, n: forward(torch.unique_consecutive, s.integers(100, n)), (2**20,), (2**24,),
+           bytes=times(16)),
     *cases("histc", unary(lambda x: x.histc(100, -4, 4)), (2**22,), (2**26,), elements=times(1)),
 ]  # fmt: skip

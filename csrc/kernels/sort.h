@@ -59,6 +59,15 @@ extern Kernel<void(const RunsArgs&)> runs_kernel;
 // order[i] = the i-th of n items of `width` contiguous elements in lexicographic order; equal items keep their order.
 extern Kernel<void(int64_t* order, char* data, DType dtype, int64_t n, int64_t width)> lexicographic_order_kernel;
 
+// counts[x] = how often x occurs among n integers in [0, bins). All contiguous.
+struct CountArgs {
+  int64_t* counts;
+  char* elements;
+  DType dtype;
+  int64_t n, bins;
+};
+extern Kernel<void(const CountArgs&)> count_kernel;
+
 // output[i] = whether any of the m test elements equals element i (or, inverted, none does). All contiguous, one dtype.
 struct MembershipArgs {
   bool* output;

@@ -173,6 +173,11 @@ at::Tensor bincount(const at::Tensor& self, const std::optional<at::Tensor>& wei
   TORCH_CHECK(!weighted || (weights->dim() == 1 && weights->size(0) == self.size(0)),
               "weights should be 1-d and have the same length as input");
   const int64_t bins = std::max(minlength, high.item<int64_t>() + 1);
+  if (!weighted && count_kernel.available(active_slot)) {
+    const at::Tensor counts = empty({bins}, at::kLong), elements = self.contiguous();
+    count_kernel({integers(counts), bytes(elements), to_dtype(self.scalar_type()), self.numel(), bins});
+    return counts;
+  }
   const at::Tensor index = self.to(at::kLong);
   if (!weighted) {
     return at::zeros({bins}, index.options()).scatter_add_(0, index, at::ones_like(index));

@@ -26,7 +26,15 @@ MT_INLINE void convert_contiguous(To* MT_RESTRICT d, const From* MT_RESTRICT s, 
                        _mm256_cvtps_ph(_mm256_loadu_ps(s + i), _MM_FROUND_TO_NEAREST_INT));
   }
 #endif
-  for (; i < n; i++) d[i] = convert<To>(s[i]);
+  // GCC has no vector type for a load or a store of bool: both go as bytes.
+  using Write = std::conditional_t<std::is_same_v<To, bool>, uint8_t, To>;
+  Write* MT_RESTRICT to = reinterpret_cast<Write*>(d);
+  if constexpr (std::is_same_v<From, bool>) {
+    const uint8_t* MT_RESTRICT bytes = reinterpret_cast<const uint8_t*>(s);
+    for (; i < n; i++) to[i] = convert<Write>(static_cast<uint8_t>(bytes[i] != 0));
+  } else {
+    for (; i < n; i++) to[i] = static_cast<Write>(convert<To>(s[i]));
+  }
 }
 
 template <class To, class From>

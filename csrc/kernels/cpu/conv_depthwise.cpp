@@ -17,25 +17,34 @@ using gemm::Vector;
 
 constexpr int64_t kPositions = 256;
 
-// out[x] = bias + sum over t of weight[t] * row[tap[t] + x], for x < length rounded up to whole vectors.
-template <class E>
-void filter_row(const E* row, const int64_t* tap, const E* weight, int64_t taps, E bias, int64_t length, E* out) {
-  constexpr int kStep = kLanes<E>;
+// Rows that are filtered together: a lone accumulator would wait for each of its additions.
+constexpr int kTogether = 4;
+
+// out[r * pitch + x] = bias + sum over t of weight[t] * rows[r][tap[t] + x], for kRows rows and kVectors vectors.
+template <class E, int kRows, int kVectors>
+MT_INLINE void filter_block(const E* const* rows, const int64_t* tap, const E* weight, int64_t taps, E bias, int64_t x,
+                            E* out, int64_t pitch) {
+  Vector<E> acc[kRows][kVectors];
+  for (int r = 0; r < kRows; r++)
+    for (int i = 0; i < kVectors; i++) acc[r][i] = bias - Vector<E>{};
+  for (int64_t t = 0; t < taps; t++)
+#pragma GCC unroll 4
+    for (int r = 0; r < kRows; r++)
+#pragma GCC unroll 4
+      for (int i = 0; i < kVectors; i++) acc[r][i] += weight[t] * load_vector(rows[r] + tap[t] + x + i * kLanes<E>);
+  for (int r = 0; r < kRows; r++)
+    for (int i = 0; i < kVectors; i++) store_vector(out + r * pitch + x + i * kLanes<E>, acc[r][i]);
+}
+
+// For x < length rounded up to whole vectors.
+template <class E, int kRows>
+void filter_rows(const E* const* rows, const int64_t* tap, const E* weight, int64_t taps, E bias, int64_t length,
+                 E* out, int64_t pitch) {
+  constexpr int kStep = kLanes<E>, kMost = kRows == 1 ? 4 : 2;
   int64_t x = 0;
-  for (; x + 4 * kStep <= length; x += 4 * kStep) {
-    Vector<E> acc[4];
-    for (int i = 0; i < 4; i++) acc[i] = bias - Vector<E>{};
-    for (int64_t t = 0; t < taps; t++) {
-      const E* from = row + tap[t] + x;
-      for (int i = 0; i < 4; i++) acc[i] += weight[t] * load_vector(from + i * kStep);
-    }
-    for (int i = 0; i < 4; i++) store_vector(out + x + i * kStep, acc[i]);
-  }
-  for (; x < length; x += kStep) {
-    Vector<E> acc = bias - Vector<E>{};
-    for (int64_t t = 0; t < taps; t++) acc += weight[t] * load_vector(row + tap[t] + x);
-    store_vector(out + x, acc);
-  }
+  for (; x + (kMost - 1) * kStep < length; x += kMost * kStep)
+    filter_block<E, kRows, kMost>(rows, tap, weight, taps, bias, x, out, pitch);
+  for (; x < length; x += kStep) filter_block<E, kRows, 1>(rows, tap, weight, taps, bias, x, out, pitch);
 }
 
 // The lanes of sums[t] += gradient[x] * row[tap[t] + x]. What lies behind the row is not zero, so the last vector is
@@ -75,7 +84,8 @@ void gather_depthwise(const Gather& g) {
     E* const staged = scratch<E>(Scratch::staged, items.images * stage.channel);
     Row* const rows = scratch<Row>(Scratch::rows, items.images * items.depths * items.heights);
     E* const weight = scratch<E>(Scratch::packed_a, taps + 1);
-    E* const line = scratch<E>(Scratch::packed_b, length + kLanes<E>);
+    const int64_t pitch = ceil_div(length, kLanes<E>) * kLanes<E>;
+    E* const lines = scratch<E>(Scratch::packed_b, kTogether * pitch);
     for (int64_t t = begin; t < end; t++) {
       const Item item = items.get(g, t / g.groups);
       const int64_t group = t % g.groups;
@@ -88,7 +98,18 @@ void gather_depthwise(const Gather& g) {
             g.bias == nullptr ? E(0) : static_cast<E>(reinterpret_cast<const S*>(g.bias)[channel * g.bias_stride]);
         S* const target = reinterpret_cast<S*>(g.target.data) + channel * g.target.strides[1];
         for (int64_t r = 0; r < row_count; r++) {
-          filter_row(staged + rows[r].staged, stage.tap_offset.begin(), weight, taps, bias, length, line);
+          if (r % kTogether == 0) {
+            const int64_t together = min64(kTogether, row_count - r);
+            const E* from[kTogether];
+            for (int64_t i = 0; i < together; i++) from[i] = staged + rows[r + i].staged;
+            if (together == kTogether)
+              filter_rows<E, kTogether>(from, stage.tap_offset.begin(), weight, taps, bias, length, lines, pitch);
+            else
+              for (int64_t i = 0; i < together; i++)
+                filter_rows<E, 1>(from + i, stage.tap_offset.begin(), weight, taps, bias, length, lines + i * pitch,
+                                  pitch);
+          }
+          const E* const line = lines + r % kTogether * pitch;
           S* const to = target + rows[r].target;
           if (across == 1)
             gemm::narrow<S>(line, to, length);

@@ -72,6 +72,30 @@ MT_INLINE void filter_position(const Gather& g, const Line* lines, int64_t count
   gemm::narrow<S>(out, target, (kVectors - 1) * kLanes<E> + lanes);
 }
 
+// The same for kPositions neighbours whose taps all lie inside the image, one vector of channels: each weight is loaded
+// once for all.
+template <class S, int kPositions>
+MT_INLINE void filter_inside(const Gather& g, const Line* lines, int64_t count, const S* source, int64_t at,
+                             const Element<S>* weight, int64_t width, const Element<S>* bias, S* target) {
+  using E = Element<S>;
+  Vector<E> acc[kPositions];
+#pragma GCC unroll 8
+  for (int p = 0; p < kPositions; p++) acc[p] = gemm::load_vector(bias);
+  const int64_t step = g.step[2] * g.source.strides[4];
+  for (int64_t l = 0; l < count; l++)
+    for (int64_t t = 0; t < g.taps[2].size(); t++) {
+      const S* const from = source + lines[l].source + (at + g.taps[2][t].offset) * g.source.strides[4];
+      const Vector<E> w = gemm::load_vector(weight + (lines[l].tap + t) * width);
+#pragma GCC unroll 8
+      for (int p = 0; p < kPositions; p++) acc[p] += w * gemm::load_widened(from + p * step);
+    }
+  alignas(64) E out[kLanes<E>];
+  for (int p = 0; p < kPositions; p++) {
+    gemm::store_vector(out, acc[p]);
+    gemm::narrow<S>(out, target + p * g.target.strides[4], kLanes<E>);
+  }
+}
+
 // sums += over the positions of a row of the gradient times the source that one tap reads there.
 template <class S, int kVectors>
 MT_INLINE void correlate_tap(const S* gradient, int64_t gradient_step, const S* source, int64_t source_step,
@@ -122,6 +146,17 @@ void gather_depthwise_last(const Gather& g) {
     bias[c] = has_bias ? static_cast<E>(reinterpret_cast<const S*>(g.bias)[c * g.bias_stride]) : E(0);
   }
   const int64_t work = max64(1, g.count[2] * channels * max64(taps, 1));
+  // Positions [inside, inside_end) of a row need no check of the width.
+  constexpr int kPositions = 8;
+  const int64_t whole = channels / kLanes<E> * kLanes<E>;
+  int64_t least = 0, most = 0;
+  for (int64_t t = 0; t < g.taps[2].size(); t++) {
+    least = min64(least, g.taps[2][t].offset);
+    most = max64(most, g.taps[2][t].offset);
+  }
+  const int64_t inside = ceil_div(-least, g.step[2]);
+  const int64_t inside_end =
+      g.source_size[2] > most ? min64(g.count[2], (g.source_size[2] - 1 - most) / g.step[2] + 1) : 0;
   parallel_for(g.batch * g.count[0] * g.count[1], ceil_div(kGrainSize, work), [&](int64_t begin, int64_t end) {
     Line* const line = scratch<Line>(Scratch::rows, lines + 1);
     const S* const source = reinterpret_cast<const S*>(g.source.data);
@@ -129,11 +164,25 @@ void gather_depthwise_last(const Gather& g) {
       const Position p(g, row);
       const int64_t count = make_lines(g, p.n, p.d, p.h, line);
       S* const target = reinterpret_cast<S*>(g.target.data) + p.target(g);
-      for (int64_t x = 0; x < g.count[2]; x++)
-        for_each_block<E>(channels, [&]<int kVectors>(int64_t c, int lanes) __attribute__((always_inline)) {
-          filter_position<S, kVectors>(g, line, count, source + c, x * g.step[2], weight + c, width, bias + c, lanes,
-                                       target + x * g.target.strides[4] + c);
-        });
+      for (int64_t x = 0; x < g.count[2];) {
+        if (x >= inside && x + kPositions <= inside_end) {
+          for (int64_t c = 0; c < whole; c += kLanes<E>)
+            filter_inside<S, kPositions>(g, line, count, source + c, x * g.step[2], weight + c, width, bias + c,
+                                         target + x * g.target.strides[4] + c);
+          if (whole < channels)
+            for (int64_t p = x; p < x + kPositions; p++)
+              filter_position<S, 1>(g, line, count, source + whole, p * g.step[2], weight + whole, width, bias + whole,
+                                    static_cast<int>(channels - whole), target + p * g.target.strides[4] + whole);
+          x += kPositions;
+          continue;
+        }
+        for_each_block<E>(
+            channels, [&]<int kVectors>(int64_t c, int lanes) __attribute__((always_inline)) {
+              filter_position<S, kVectors>(g, line, count, source + c, x * g.step[2], weight + c, width, bias + c,
+                                           lanes, target + x * g.target.strides[4] + c);
+            });
+        x++;
+      }
     }
   });
 }
@@ -166,11 +215,12 @@ void weight_depthwise_last(const Gather& g) {
             if (low >= high) continue;
             const S* const source =
                 reinterpret_cast<const S*>(g.source.data) + line[l].source + (low * step + shift) * g.source.strides[4];
-            for_each_block<E>(channels, [&]<int kVectors>(int64_t c, int lanes) __attribute__((always_inline)) {
-              correlate_tap<S, kVectors>(gradient + low * g.target.strides[4] + c, g.target.strides[4], source + c,
-                                         step * g.source.strides[4], high - low, lanes,
-                                         to + (line[l].tap + t) * width + c);
-            });
+            for_each_block<E>(
+                channels, [&]<int kVectors>(int64_t c, int lanes) __attribute__((always_inline)) {
+                  correlate_tap<S, kVectors>(gradient + low * g.target.strides[4] + c, g.target.strides[4], source + c,
+                                             step * g.source.strides[4], high - low, lanes,
+                                             to + (line[l].tap + t) * width + c);
+                });
           }
       }
     }

@@ -146,6 +146,27 @@ MT_INLINE void stage_contiguous(const S* src, const Range& r, int64_t length, El
   }
 }
 
+// Every other element: whole vectors are read and the unwanted half of their lanes left out.
+template <class S>
+MT_INLINE void stage_every_other(const S* src, const Range& r, int64_t length, Element<S>* row) {
+  using E = Element<S>;
+  constexpr int64_t kStep = kLanes<E>;
+  for (int64_t v = 0; v < length; v += kStep) {
+    const int64_t begin = max64(r.begin - v, 0), end = min64(r.end - v, kStep);
+    gemm::Vector<E> wanted{}, other{};
+    if (begin < end) {
+      const S* const from = src + 2 * v;
+      const int64_t first = 2 * begin, last = 2 * end - 1;
+      const auto half = [&](int64_t at) {
+        return gemm::load_lanes(from + at, static_cast<int>(min64(max64(first - at, 0), kStep)),
+                                static_cast<int>(min64(max64(last - at, 0), kStep)));
+      };
+      gemm::split_pairs(wanted, other, half(0), half(kStep));
+    }
+    gemm::store_vector(row + v, wanted);
+  }
+}
+
 // The rows of up to one vector of channels, which are contiguous in the source.
 template <class S>
 void stage_channels(const S* src, int64_t across, const Range& r, int64_t length, int channels, int64_t channel,
@@ -211,6 +232,9 @@ void stage_source(const Gather& g, const Stage& stage, const Item& item, int64_t
           } else if (across == 1) {
             for (int64_t c = 0; c < channels; c++)
               stage_contiguous(src + c * stride[1], r, stage.row, row + c * stage.channel);
+          } else if (is_floating_v<S> && across == 2) {
+            for (int64_t c = 0; c < channels; c++)
+              stage_every_other(src + c * stride[1], r, stage.row, row + c * stage.channel);
           } else {
             for (int64_t c = 0; c < channels; c++) {
               E* const out = row + c * stage.channel;

@@ -3,7 +3,6 @@
 #include "kernels/fft.h"
 
 #include <cmath>
-#include <utility>
 
 #include "core/parallel.h"
 #include "kernels/cpu/fft_plan.h"
@@ -66,32 +65,17 @@ struct Call {
 
 // ---- Lines in groups: arrays [row][kWidth] ----
 
-// Splits two vectors of pairs into their first and their second numbers, and joins them again.
-template <class V, size_t... kLane>
-MT_INLINE void split_pairs(V& first, V& second, V low, V high, std::index_sequence<kLane...>) {
-  first = __builtin_shufflevector(low, high, (2 * static_cast<int>(kLane))...);
-  second = __builtin_shufflevector(low, high, (2 * static_cast<int>(kLane) + 1)...);
-}
-template <class V, size_t... kLane>
-MT_INLINE void join_pairs(V& low, V& high, V first, V second, std::index_sequence<kLane...>) {
-  constexpr int kCount = sizeof...(kLane);
-  low = __builtin_shufflevector(first, second, (static_cast<int>(kLane) / 2 + (kLane % 2 ? kCount : 0))...);
-  high =
-      __builtin_shufflevector(first, second, (kCount / 2 + static_cast<int>(kLane) / 2 + (kLane % 2 ? kCount : 0))...);
-}
-
 // Lines that are contiguous themselves are read and written a square of kWidth numbers of kWidth lines at a time, which
 // is turned in registers. Return the number of rows done.
 template <class R>
 int64_t load_squares(int64_t rows, const R* base, const int64_t* starts, int64_t width, R* re, R* im) {
   constexpr int64_t W = kWidth<R>;
-  constexpr std::make_index_sequence<static_cast<size_t>(W)> lanes;
   int64_t i = 0;
   for (; i + W <= rows; i += W) {
     Vector<R> a[W], b[W];
     for (int64_t w = 0; w < W; w++) {  // lanes without a line repeat the last one
       const R* const p = base + starts[gemm::min64(w, width - 1)] + 2 * i;
-      split_pairs(a[w], b[w], gemm::load_vector(p), gemm::load_vector(p + W), lanes);
+      gemm::split_pairs(a[w], b[w], gemm::load_vector(p), gemm::load_vector(p + W));
     }
     gemm::transpose<static_cast<int>(W)>(a);
     gemm::transpose<static_cast<int>(W)>(b);
@@ -105,7 +89,6 @@ int64_t load_squares(int64_t rows, const R* base, const int64_t* starts, int64_t
 template <class R>
 int64_t store_squares(int64_t rows, R* base, const int64_t* starts, int64_t width, const R* re, const R* im) {
   constexpr int64_t W = kWidth<R>;
-  constexpr std::make_index_sequence<static_cast<size_t>(W)> lanes;
   int64_t i = 0;
   for (; i + W <= rows; i += W) {
     Vector<R> a[W], b[W];
@@ -114,7 +97,7 @@ int64_t store_squares(int64_t rows, R* base, const int64_t* starts, int64_t widt
     for (int64_t w = 0; w < width; w++) {
       R* const p = base + starts[w] + 2 * i;
       Vector<R> low, high;
-      join_pairs(low, high, a[w], b[w], lanes);
+      gemm::join_pairs(low, high, a[w], b[w]);
       gemm::store_vector(p, low);
       gemm::store_vector(p + W, high);
     }

@@ -117,10 +117,26 @@ void multiply_range(const Problem<S>& p, int64_t i0, int64_t i1, int64_t j0, int
   }
 }
 
+// k = 1: every element is one product, and what counts is to write them once.
+template <class S>
+void outer_product(const Problem<S>& p) {
+  parallel_for(p.m, ceil_div(kGrainSize, p.n), [&](int64_t begin, int64_t end) {
+    for (int64_t i = begin; i < end; i++) {
+      const S x = p.out.alpha * p.a[i * p.a_row];
+      const S* const y = p.b;
+      S* const c = p.out.c + i * p.out.row;
+      for (int64_t j = 0; j < p.n; j++) c[j] = x * y[j];
+    }
+  });
+}
+
 // The factorisation rows x cols of `threads` that packs least, with the share of each thread in whole panels.
 template <class S>
 void multiply(const Problem<S>& p, int threads) {
   if (p.k == 0 || p.out.alpha == Element<S>(0)) return scale(p);
+  if constexpr (std::is_floating_point_v<S>) {
+    if (p.k == 1 && p.b_col == 1 && p.out.col == 1 && p.out.beta == S(0) && p.n >= kColumns<S>) return outer_product(p);
+  }
   if (multiply_skinny(p, threads)) return;
   if (p.m * p.n * p.k < kSerialProducts || threads == 1) return multiply_range(p, 0, p.m, 0, p.n);
   const int64_t row_panels = ceil_div(p.m, kRows<Element<S>>), col_panels = ceil_div(p.n, kColumns<Element<S>>);

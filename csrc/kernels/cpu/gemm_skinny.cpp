@@ -11,6 +11,7 @@
 #include <algorithm>
 
 #include "kernels/cpu/gemm_convert.h"
+#include "kernels/cpu/gemm_transpose.h"
 #include "core/parallel.h"
 
 namespace minitorch {
@@ -55,13 +56,38 @@ void dot_block(const Element<S>* a, int64_t lda, const S* b, int64_t ldb, int64_
 #pragma GCC unroll 4
     for (int chain = 0; chain < kChains; chain++) step(chain, i + chain * kStep);
   for (; i + kStep <= k; i += kStep) step(0, i);
+  // As many sums as a vector has lanes are added up together, turned in registers.
+  constexpr bool kTurns = kStep >= 4 && kHeight * kWidth % kStep == 0;
+  E sums[kHeight * kWidth];
+  if constexpr (kTurns) {
+#pragma GCC unroll 4
+    for (int g = 0; g < kHeight * kWidth; g += kStep) {
+      Vector<E> all[kStep];
+#pragma GCC unroll 16
+      for (int i = 0; i < kStep; i++) {
+        all[i] = acc[0][(g + i) / kWidth][(g + i) % kWidth];
+        for (int chain = 1; chain < kChains; chain++) all[i] += acc[chain][(g + i) / kWidth][(g + i) % kWidth];
+      }
+      transpose<kStep>(all);
+#pragma GCC unroll 4
+      for (int h = kStep / 2; h > 0; h /= 2)
+#pragma GCC unroll 8
+        for (int l = 0; l < h; l++) all[l] += all[l + h];
+      store_vector(sums + g, all[0]);
+    }
+  }
 #pragma GCC unroll 4
   for (int r = 0; r < kHeight; r++)
 #pragma GCC unroll 4
     for (int c = 0; c < kWidth; c++) {
-      Vector<E> all = acc[0][r][c];
-      for (int chain = 1; chain < kChains; chain++) all += acc[chain][r][c];
-      E sum = sum_lanes<E>(all);
+      E sum;
+      if constexpr (kTurns) {
+        sum = sums[r * kWidth + c];
+      } else {
+        Vector<E> all = acc[0][r][c];
+        for (int chain = 1; chain < kChains; chain++) all += acc[chain][r][c];
+        sum = sum_lanes<E>(all);
+      }
       for (int64_t t = i; t < k; t++) sum += a[r * lda + t] * static_cast<E>(b[c * ldb + t]);
       tile[r * kColumns<E> + c] = sum;
     }

@@ -1,4 +1,4 @@
-// Transposes a square of vectors in registers.
+// Transposes a square of vectors in registers, and takes pairs of numbers apart.
 #pragma once
 #include <utility>
 
@@ -27,6 +27,30 @@ MT_INLINE void transpose(V* x) {
       if ((i & kHalf) == 0) exchange_blocks<kHalf>(x[i], x[i + kHalf], std::make_index_sequence<kWidth>{});
     transpose<kWidth, kHalf / 2>(x);
   }
+}
+
+// Splits two vectors of pairs into their first and their second numbers, and joins them again.
+template <class V, size_t... kLane>
+MT_INLINE void split_lanes(V& first, V& second, V low, V high, std::index_sequence<kLane...>) {
+  first = __builtin_shufflevector(low, high, (2 * static_cast<int>(kLane))...);
+  second = __builtin_shufflevector(low, high, (2 * static_cast<int>(kLane) + 1)...);
+}
+template <class V, size_t... kLane>
+MT_INLINE void join_lanes(V& low, V& high, V first, V second, std::index_sequence<kLane...>) {
+  constexpr int kCount = sizeof...(kLane);
+  low = __builtin_shufflevector(first, second, (static_cast<int>(kLane) / 2 + (kLane % 2 ? kCount : 0))...);
+  high =
+      __builtin_shufflevector(first, second, (kCount / 2 + static_cast<int>(kLane) / 2 + (kLane % 2 ? kCount : 0))...);
+}
+template <class V>
+using LaneSequence = std::make_index_sequence<sizeof(V) / sizeof(V{}[0])>;
+template <class V>
+MT_INLINE void split_pairs(V& first, V& second, V low, V high) {
+  split_lanes(first, second, low, high, LaneSequence<V>{});
+}
+template <class V>
+MT_INLINE void join_pairs(V& low, V& high, V first, V second) {
+  join_lanes(low, high, first, second, LaneSequence<V>{});
 }
 
 }  // namespace gemm

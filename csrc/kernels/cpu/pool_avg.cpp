@@ -143,6 +143,15 @@ void backward(const AvgPoolArgs& args, bool rows) {
                        for (int64_t ow = 0; ow < s.out[2]; ow++, dy += lanes) {
                          if (a.empty(od, oh, ow)) continue;
                          const C count = static_cast<C>(a.count(od, oh, ow));
+                         if (lanes == 1) {
+                           const C each = static_cast<C>(*dy) / count;
+                           for (int64_t d = d0; d < d1; d++)
+                             for (int64_t h = h0; h < h1; h++) {
+                               C* const row = target + (d * s.in[1] + h) * s.in[2];
+                               for (int64_t w = a.width.start[ow]; w < a.width.end[ow]; w++) row[w] += each;
+                             }
+                           continue;
+                         }
                          for (int64_t l = 0; l < lanes; l++) share[l] = static_cast<C>(dy[l]) / count;
                          for (int64_t d = d0; d < d1; d++)
                            for (int64_t h = h0; h < h1; h++)

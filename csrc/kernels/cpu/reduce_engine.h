@@ -117,7 +117,21 @@ MT_INLINE T fold_contiguous(const F& f, const T* x, int64_t n) {
       result = merge_lanes<T>(f, a0);
     }
   } else {
-    if (n >= 8) {
+    if constexpr (requires { requires F::componentwise; }) {  // a sum of pairs is a pair of sums
+      using V = Lanes<real_t<T>>;
+      constexpr int64_t L = 64 / static_cast<int64_t>(sizeof(T));
+      if (n >= 4 * L) {
+        V a[4] = {};
+        for (; i + 4 * L <= n; i += 4 * L)
+          for (int k = 0; k < 4; k++) a[k] += *reinterpret_cast<const V*>(x + i + k * L);
+        const V sum = (a[0] + a[1]) + (a[2] + a[3]);
+        T lanes[L];
+        memcpy(static_cast<void*>(lanes), &sum, sizeof(lanes));
+        for (int64_t w = L / 2; w > 0; w /= 2)
+          for (int64_t k = 0; k < w; k++) lanes[k] = f.merge(lanes[k], lanes[k + w]);
+        result = lanes[0];
+      }
+    } else if (n >= 8) {
       T a[4] = {f.map(x[0]), f.map(x[1]), f.map(x[2]), f.map(x[3])};
       for (i = 4; i + 4 <= n; i += 4)
         for (int k = 0; k < 4; k++) a[k] = f.merge(a[k], f.map(x[i + k]));

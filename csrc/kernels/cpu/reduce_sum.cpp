@@ -7,7 +7,7 @@ namespace {
 
 template <class T>
 struct Sum {
-  static constexpr bool scalar_only = is_complex_v<T>;
+  static constexpr bool scalar_only = is_complex_v<T>, componentwise = is_complex_v<T>;
   static T identity() { return T(0); }
   template <class V>
   static MT_INLINE V map(V x) {
@@ -34,6 +34,7 @@ struct NanSum : Sum<T> {
 
 template <class T>
 struct Prod : Sum<T> {
+  static constexpr bool componentwise = false;
   static T identity() { return T(1); }
   template <class V>
   static MT_INLINE V merge(V a, V b) {
@@ -41,17 +42,23 @@ struct Prod : Sum<T> {
   }
 };
 
-// Counts elements that were converted to bool. A block is short enough for its count to fit in 32 bits.
+// Counts elements that were converted to bool: bytes are added to bytes as long as those cannot overflow.
 struct CountLoops {
-  static constexpr int64_t kBlock = int64_t{1} << 20;
+  static constexpr int64_t kLanes = LanesOf<uint8_t>::count, kRows = 255;
   static void init(void* acc, int64_t n) { memset(acc, 0, n * sizeof(int64_t)); }
   static void row(void* acc, const RowRange& r, const void* x, int64_t count, const ReduceParams&) {
     r.for_each<uint8_t>(x, [&](int64_t i, const uint8_t* v) {
-      for (int64_t b = 0; b < count; b += kBlock) {
-        uint32_t sum = 0;
-        for (int64_t k = b; k < std::min(count, b + kBlock); k++) sum += v[k];
-        static_cast<int64_t*>(acc)[i] += sum;
+      int64_t total = 0, k = 0;
+      while (k + kLanes <= count) {
+        Lanes<uint8_t> lanes{};
+        const int64_t rows = std::min(kRows, (count - k) / kLanes);
+        for (int64_t row = 0; row < rows; row++, k += kLanes) lanes += *reinterpret_cast<const Lanes<uint8_t>*>(v + k);
+        int32_t sum = 0;
+        for (int64_t l = 0; l < kLanes; l++) sum += lanes[l];
+        total += sum;
       }
+      for (; k < count; k++) total += v[k];
+      static_cast<int64_t*>(acc)[i] += total;
     });
   }
   static void columns(void* acc, int64_t n, const void* const* rows, int64_t count, int64_t, const ReduceParams&) {

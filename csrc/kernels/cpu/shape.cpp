@@ -113,13 +113,19 @@ void triangle_typed(const TriangleArgs& a) {
       // Columns [first, last) are kept.
       const int64_t first = a.upper ? std::clamp<int64_t>(i + a.k, 0, columns) : 0;
       const int64_t last = a.upper ? columns : std::clamp<int64_t>(i + a.k + 1, 0, columns);
-      for (int64_t j = 0; j < first; j++) y[j * out_step] = T{};
+      const auto clear = [&](int64_t from, int64_t to) {
+        if (out_step == 1)
+          memset(static_cast<void*>(y + from), 0, (to - from) * sizeof(T));
+        else
+          for (int64_t j = from; j < to; j++) y[j * out_step] = T{};
+      };
+      clear(0, first);
       if (in_step == 1 && out_step == 1) {
         if (!in_place) memcpy(y + first, x + first, (last - first) * sizeof(T));
       } else if (!in_place) {
         for (int64_t j = first; j < last; j++) y[j * out_step] = x[j * in_step];
       }
-      for (int64_t j = last; j < columns; j++) y[j * out_step] = T{};
+      clear(last, columns);
     }
   });
 }

@@ -2,8 +2,10 @@
 #include "kernels/sort.h"
 
 #include <algorithm>
+#include <cstring>
 
 #include "core/parallel.h"
+#include "kernels/cpu/scratch.h"
 
 namespace minitorch {
 inline namespace MINITORCH_ARCH {
@@ -58,9 +60,28 @@ void search(const SearchArgs& a) {
   });
 }
 
+// Single elements in the order in which they lie, without a branch on where runs end.
+template <class T>
+void element_runs(const RunsArgs& a) {
+  int64_t run = 0;
+  a.starts[0] = 0;
+  if (a.inverse != nullptr) a.inverse[a.label != nullptr ? a.label[0] : 0] = 0;
+  compute_t<T> previous = element<T>(a.data, 0);
+  for (int64_t i = 1; i < a.n; i++) {
+    const compute_t<T> x = element<T>(a.data, i);
+    a.starts[run + 1] = i;
+    run += !(x == previous);
+    previous = x;
+    if (a.inverse != nullptr) a.inverse[a.label != nullptr ? a.label[i] : i] = run;
+  }
+  a.count[0] = run + 1;
+  a.starts[run + 1] = a.n;
+}
+
 void runs(const RunsArgs& a) {
   dispatch_element(runs_kernel.name(), a.dtype, [&](auto tag) {
     using T = typename decltype(tag)::type;
+    if (a.width == 1 && a.order == nullptr && a.n > 0) return element_runs<T>(a);
     int64_t run = -1;
     for (int64_t i = 0; i < a.n; i++) {
       const int64_t item = a.order != nullptr ? a.order[i] : i;
@@ -126,7 +147,46 @@ void membership(const MembershipArgs& a) {
   });
 }
 
+// Counts in four tables in turn, so that equal neighbours need not wait for each other's count to reach memory; each
+// thread has its own.
+constexpr int64_t kTables = 4;
+
+template <class T>
+void count_range(const T* x, int64_t n, int64_t bins, int64_t tables, int64_t* counts) {
+  memset(counts, 0, tables * bins * sizeof(int64_t));
+  int64_t i = 0;
+  if (tables == kTables) {
+    for (; i + kTables <= n; i += kTables)
+      for (int64_t k = 0; k < kTables; k++) counts[k * bins + static_cast<int64_t>(x[i + k])]++;
+    for (int64_t k = 1; k < kTables; k++)
+      for (int64_t b = 0; b < bins; b++) counts[b] += counts[k * bins + b];
+  }
+  for (; i < n; i++) counts[static_cast<int64_t>(x[i])]++;
+}
+
+void count(const CountArgs& a) {
+  const bool known = dispatch(a.dtype, Types<uint8_t, int8_t, int16_t, int32_t, int64_t>{}, [&](auto tag) {
+    using T = typename decltype(tag)::type;
+    const T* const x = reinterpret_cast<const T*>(a.elements);
+    // Tables take memory and time to add up: few bins are worth more of them.
+    const int64_t parts = std::clamp<int64_t>(a.n / (kTables * a.bins + 8192), 1, num_threads());
+    const int64_t tables = a.bins <= 2048 ? kTables : 1;
+    Scratch<int64_t, 8192> memory(parts * tables * a.bins);
+    parallel_for(parts, 1, [&](int64_t begin, int64_t end) {
+      for (int64_t p = begin; p < end; p++) {
+        const int64_t first = a.n * p / parts, last = a.n * (p + 1) / parts;
+        count_range(x + first, last - first, a.bins, tables, memory.get() + p * tables * a.bins);
+      }
+    });
+    memcpy(a.counts, memory.get(), a.bins * sizeof(int64_t));
+    for (int64_t p = 1; p < parts; p++)
+      for (int64_t b = 0; b < a.bins; b++) a.counts[b] += memory[p * tables * a.bins + b];
+  });
+  if (!known) missing_kernel(count_kernel.name(), name_of(a.dtype));
+}
+
 MT_REGISTER_KERNEL(search_kernel, &search);
+MT_REGISTER_KERNEL(count_kernel, &count);
 MT_REGISTER_KERNEL(runs_kernel, &runs);
 MT_REGISTER_KERNEL(lexicographic_order_kernel, &lexicographic_order);
 MT_REGISTER_KERNEL(membership_kernel, &membership);

@@ -44,7 +44,19 @@ struct Nextafter {
                             : static_cast<uint16_t>(a.bits + ((from < to) == (from > 0.0f) ? 1 : -1));
       return r;
     } else {
+#if defined(__CUDA_ARCH__)
       return ::nextafter(a, b);
+#else
+      // One unit up or down in the bits of the magnitude.
+      using Bits = std::conditional_t<sizeof(T) == 4, int32_t, int64_t>;
+      constexpr Bits kMagnitude = std::numeric_limits<Bits>::max();
+      const Bits bits = math::detail::bit_cast<Bits>(a);
+      const bool away = (a < b) == (a > T(0));
+      T r = math::detail::bit_cast<T>(static_cast<Bits>(bits + (away ? Bits{1} : Bits{-1})));
+      r = (bits & kMagnitude) == 0 ? ::copysign(std::numeric_limits<T>::denorm_min(), b) : r;
+      r = a == b ? b : r;
+      return (a != a) | (b != b) ? a + b : r;
+#endif
     }
   }
 };

@@ -6,10 +6,22 @@ namespace minitorch::functors {
 inline namespace MINITORCH_ARCH {
 
 // NaN wins in maximum, minimum and the clamps; it loses in fmax and fmin.
-MT_BINARY_FUNCTOR(Maximum, a != a ? a : ((b > a) | (b != b) ? b : a))
-MT_BINARY_FUNCTOR(Minimum, a != a ? a : ((b < a) | (b != b) ? b : a))
-MT_BINARY_FUNCTOR(Fmax, a != a ? b : (b > a ? b : a))
-MT_BINARY_FUNCTOR(Fmin, a != a ? b : (b < a ? b : a))
+#define MT_EXTREMUM(Name, bits, ...)           \
+  template <class T>                           \
+  struct Name {                                \
+    MT_HD T operator()(T a, T b) const {       \
+      if constexpr (std::is_same_v<T, bool>) { \
+        return bits;                           \
+      } else {                                 \
+        return __VA_ARGS__;                    \
+      }                                        \
+    }                                          \
+  };
+MT_EXTREMUM(Maximum, a | b, a != a ? a : ((b > a) | (b != b) ? b : a))
+MT_EXTREMUM(Minimum, a& b, a != a ? a : ((b < a) | (b != b) ? b : a))
+MT_EXTREMUM(Fmax, a | b, a != a ? b : (b > a ? b : a))
+MT_EXTREMUM(Fmin, a& b, a != a ? b : (b < a ? b : a))
+#undef MT_EXTREMUM
 
 template <class T>
 struct Clamp {  // s[0], s[1]: bounds

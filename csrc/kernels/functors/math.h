@@ -65,7 +65,7 @@ MT_HD float exp(float x) {
   return (p * first) * second;
 }
 MT_HD double exp(double x) { return detail::exp_full(x); }
-// 2^x = 2^n 2^r with |r| <= 1/2 exact: an interpolation of degree 7 at Chebyshev nodes.
+// 2^x = 2^n 2^r with |r| <= 1/2 exact (2^-28). Error below 0.85 units in the last place, which is native's.
 MT_HD float exp2(float x) {
   constexpr float round = 12582912.0f;
   float y = x < -151.0f ? -151.0f : x;
@@ -95,8 +95,8 @@ MT_HD float log2(float x) { return static_cast<float>(detail::log_any<detail::Pr
 MT_HD float log10(float x) {
   return static_cast<float>(detail::log_any<detail::Precision::single>(x) * 0.43429448190325182765);
 }
-// In single precision: the logarithm of the rounded sum u = 2^k (1 + f), |f| < 0.42, and the first-order effect of the
-// rounding. The polynomial, of (log(1 + f) - f + f^2/2) / f^3, is that of logf in S. Moshier's Cephes library.
+// The logarithm of the rounded sum u = 2^k (1 + f), |f| < 0.42, and the first-order effect of the rounding; log(1 + f)
+// = f - f^2/2 + f^3 p(f) (2^-28.5), of which the last term is small enough for single precision.
 MT_HD float log1p(float x) {
   const float u = 1.0f + x, back = u - 1.0f;
   const float error = (1.0f - (u - back)) + (x - back);
@@ -105,19 +105,18 @@ MT_HD float log1p(float x) {
   const float k = static_cast<float>(exponent);
   const float m = detail::bit_cast<float>(bits - (static_cast<uint32_t>(exponent) << 23));
   const bool near = exponent == 0;
-  const float f = near ? x : m - 1.0f, rest = near ? 0.0f : error / u, z = f * f;
-  float p = 7.0376836292e-2f;
-  p = p * f - 1.1514610310e-1f;
-  p = p * f + 1.1676998740e-1f;
-  p = p * f - 1.2420140846e-1f;
-  p = p * f + 1.4249322787e-1f;
-  p = p * f - 1.6668057665e-1f;
-  p = p * f + 2.0000714765e-1f;
-  p = p * f - 2.4999993993e-1f;
-  p = p * f + 3.3333331174e-1f;
-  const float tail = (p * f * z + (rest - k * 2.12194440e-4f)) - 0.5f * z;
-  const float scale = k * 0.693359375f, sum = scale + f;  // |scale| >= |f| unless it is zero
-  float value = sum + (((scale - sum) + f) + tail);
+  const float f = near ? x : m - 1.0f, rest = near ? 0.0f : error / u;
+  float p = 6.971612e-2f;
+  p = p * f - 1.1479734e-1f;
+  p = p * f + 1.168542e-1f;
+  p = p * f - 1.2425687e-1f;
+  p = p * f + 1.4249058e-1f;
+  p = p * f - 1.6667803e-1f;
+  p = p * f + 2.0000716e-1f;
+  p = p * f - 2.4999997e-1f;
+  p = p * f + 3.333333e-1f;
+  const double wide = f, square = wide * wide, head = k * 0.69314718055994530942 + (wide - 0.5 * square);
+  float value = static_cast<float>(head + (square * wide * p + rest));
   value = u < INFINITY ? value : u;
   value = u == 0.0f ? -INFINITY : value;
   value = u < 0.0f ? NAN : value;
@@ -260,11 +259,20 @@ MT_HD float fmod_small(float a, float b) {
   return ::copysignf(static_cast<float>(r), a);
 }
 MT_HD bool fmod_is_small(float a, float b) { return ::fabsf(a) < ::fabsf(b) * 536870912.0f; }
+// For quotients below 2^52: the difference is a number, so that a fused multiplication and addition gives it exactly.
+// The quotient may have been rounded up to the next integer.
+MT_HD double fmod_small(double a, double b) {
+  const double da = ::fabs(a), db = ::fabs(b);
+  double r = __builtin_fma(-::trunc(da / db), db, da);
+  r = r < 0.0 ? r + db : r;
+  r = db == INFINITY ? da : r;
+  return ::copysign(r, a);
+}
+MT_HD bool fmod_is_small(double a, double b) { return ::fabs(a) < ::fabs(b) * 4503599627370496.0; }
 MT_HD float hypot(float x, float y) {
   const double dx = x, dy = y, r = ::sqrt(dx * dx + dy * dy);
   return static_cast<float>(::fabs(dx) == INFINITY || ::fabs(dy) == INFINITY ? INFINITY : r);
 }
-MT_HD double hypot(double x, double y) { return ::hypot(x, y); }
 MT_HD double atan2(double y, double x) { return ::atan2(y, x); }
 
 #define MT_DEFINE(name) \
@@ -274,9 +282,7 @@ MT_DEFINE(asin)
 MT_DEFINE(acos)
 MT_DEFINE(atan)
 MT_DEFINE(acosh)
-MT_DEFINE(sinh)
 MT_DEFINE(asinh)
-MT_DEFINE(atanh)
 MT_DEFINE(erf)
 MT_DEFINE(erfc)
 #undef MT_DEFINE

@@ -84,6 +84,33 @@ MT_HD double cosh(double x) {
   const double half = detail::exp_halved(::fabs(x));
   return half + 0.25 / half;
 }
+// With e = expm1(|x|), (e + e / (1 + e)) / 2 has no cancellation (fdlibm's e_sinh.c).
+MT_HD double sinh(double x) {
+  const double a = ::fabs(x);
+  const detail::Expm1 parts(a > 700.0 ? 700.0 : a);
+  const double e = parts.sum();
+  const double value = a > 22.0 ? detail::exp_halved(a) : 0.5 * (parts.high + (parts.low + e / (1.0 + e)));
+  return ::copysign(a == 0.0 || a != a ? a : value, x);
+}
+// log1p(2a / (1 - a)) / 2, the quotient below 1/2 as 2a + 2a a / (1 - a) (fdlibm's e_atanh.c).
+MT_HD double atanh(double x) {
+  const double a = ::fabs(x), twice = a + a, quotient = (a < 0.5 ? twice * a : twice) / (1.0 - a);
+  const double value = 0.5 * detail::log1p_full(a < 0.5 ? twice + quotient : quotient);
+  return ::copysign(a > 1.0 ? NAN : value, x);
+}
+// The root of the rounded sum of squares, corrected for the rounding of squares, sum and root. Of the two scales one
+// keeps squares from overflowing and the other from vanishing.
+MT_HD double hypot(double x, double y) {
+  const double ax = ::fabs(x), ay = ::fabs(y), most = ax > ay ? ax : ay;
+  const double up = most < 0x1p-500 ? 0x1p600 : 1.0, scale = most > 0x1p500 ? 0x1p-600 : up;
+  const double low = (ax > ay ? ay : ax) * scale, high = most * scale;
+  const double first = high * high, second = low * low, sum = first + second;
+  const double errors =
+      ((first - sum) + second) + (__builtin_fma(high, high, -first) + __builtin_fma(low, low, -second));
+  const double root = ::sqrt(sum), rest = __builtin_fma(-root, root, sum) + errors;
+  const double value = root == 0.0 ? 0.0 : (root + 0.5 * rest / root) / scale;
+  return ax == INFINITY || ay == INFINITY ? INFINITY : value;
+}
 
 }  // namespace MINITORCH_ARCH
 }  // namespace minitorch::math
