@@ -245,3 +245,26 @@ def test_cumulative_sums_do_not_become_booleans():
     for call in (torch.cumsum, torch.cumprod):
         check_error(lambda x, out: call(x, 0, out=out), torch.arange(4), torch.zeros(4, dtype=torch.bool))
         check_error(lambda x: call(x, 0, dtype=torch.bool), torch.arange(4))
+
+
+def test_discarding_an_imaginary_part_is_announced():
+    """Native's warning, in both directions between devices; none for bool, which looks at both parts."""
+    z = torch.tensor([1 + 2j, 2j])
+    torch.set_warn_always(True)
+    try:
+        for cast in (
+            lambda d: z.to(DEVICE).to(d),
+            lambda d: z.to(DEVICE, d),
+            lambda d: z.to(DEVICE).to("cpu", d),
+            lambda d: torch.zeros(2, dtype=d, device=DEVICE).copy_(z),
+        ):
+            for dtype in (torch.float32, torch.int64, torch.bfloat16):
+                with pytest.warns(UserWarning, match="discards the imaginary part"):
+                    result = cast(dtype)
+                assert result.tolist() == [1, 0]
+            with warnings.catch_warnings():
+                warnings.simplefilter("error")
+                assert cast(torch.bool).tolist() == [True, True]
+                cast(torch.complex128)
+    finally:
+        torch.set_warn_always(False)
