@@ -6,7 +6,7 @@ DeviceLike = "torch.device | str | int | None"
 
 
 def _get_device_index(device: "torch.device | str | int | None", optional: bool = False) -> int:
-    """The index that ``device`` names; the current device's when it names none.
+    """The index that ``device`` names; the current device's when it names none or is -1.
 
     Without ``optional`` an index must be given. Raises ValueError for a device of another type. Whether the index
     exists is checked by the runtime, which knows the count.
@@ -14,7 +14,7 @@ def _get_device_index(device: "torch.device | str | int | None", optional: bool 
     from minitorch_backend import _C
 
     if isinstance(device, int) and not isinstance(device, bool):
-        return _C.current_device() if device < 0 and optional else device
+        return _C.current_device() if device == -1 and optional else device
     if isinstance(device, str):
         device = torch.device(device)
     if device is None:

@@ -14,7 +14,11 @@ c10::Device device(int index) { return c10::Device(kDevice, static_cast<c10::Dev
 Stream stream(const c10::Stream& s) { return {s.device_index(), s.id()}; }
 c10::Stream stream(Stream s) { return c10::Stream(c10::Stream::UNSAFE, device(s.device), s.id); }
 Event* event(void* e) { return static_cast<Event*>(e); }
-int index_of(c10::Device d) { return d.index() < 0 ? backend().current_device() : d.index(); }
+int index_of(c10::Device d) {
+  if (d.index() < 0) return backend().current_device();
+  check_device(d.index());
+  return d.index();
+}
 
 struct Guard final : c10::impl::DeviceGuardImplInterface {
   c10::DeviceType type() const override { return kDevice; }

@@ -3,9 +3,11 @@
 #include <ATen/ExpandUtils.h>
 #include <ATen/native/IndexKernel.h>
 #include <ATen/native/TensorAdvancedIndexing.h>
+#include <ATen/native/TensorAdvancedIndexingUtils.h>
 #include <ATen/native/UnfoldBackward.h>
 #include <ATen/ops/_index_put_impl_native.h>
 #include <ATen/ops/channel_shuffle_native.h>
+#include <ATen/ops/empty.h>
 #include <ATen/ops/flip_native.h>
 #include <ATen/ops/index_copy_native.h>
 #include <ATen/ops/index_fill_native.h>
@@ -164,6 +166,18 @@ void unfold_backward_stub(at::Tensor& grad_in, const at::Tensor& grad, int64_t d
       {view_of(out), view_of(folds), static_cast<int>(at::maybe_wrap_dim(dim, out.dim())), size, step});
 }
 
+// x[mask] = value is masked_fill_, for native where the value is on the CPU. The Python binding puts a number on the
+// CPU for native's devices, but on the tensor's own device for ours.
+at::Tensor& index_put_impl(at::Tensor& self, const c10::List<std::optional<at::Tensor>>& indices,
+                           const at::Tensor& value, bool accumulate, bool unsafe) {
+  if (!accumulate && value.numel() == 1 && value.device() == self.device()) {
+    const at::Tensor any_number = at::empty({}, self.options().device(at::kCPU));
+    if (std::get<0>(at::native::canDispatchToMaskedFill(self, indices, any_number)))
+      return at::native::_index_put_impl_(self, indices, value.cpu(), accumulate, unsafe);
+  }
+  return at::native::_index_put_impl_(self, indices, value, accumulate, unsafe);
+}
+
 }  // namespace
 }  // namespace minitorch
 
@@ -185,7 +199,7 @@ TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
   using FillTensor = at::Tensor& (*)(at::Tensor&, int64_t, const at::Tensor&, const at::Tensor&);
   structured<Index>(m, "index.Tensor", nullptr, "index.Tensor_out");
   structured<IndexCopy>(m, "index_copy", "index_copy_", "index_copy.out");
-  m.impl("_index_put_impl_", TORCH_FN(at::native::_index_put_impl_));
+  m.impl("_index_put_impl_", TORCH_FN(index_put_impl));
   m.impl("index_fill_.int_Scalar", static_cast<Fill>(&at::native::index_fill_));
   m.impl("index_fill_.int_Tensor", static_cast<FillTensor>(&at::native::index_fill_));
   m.impl("take", TORCH_FN(at::native::take));

@@ -93,8 +93,10 @@ std::tuple<at::Tensor&, at::Tensor&> median_out(const at::Tensor& self, int64_t 
 
 template <SelectOp op>
 at::Tensor median_all(const at::Tensor& self) {
+  // For integers whatever the conversion of a NaN gives, as native has it.
+  if (self.numel() == 0)
+    return empty({}, at::kFloat).fill_(std::numeric_limits<double>::quiet_NaN()).to(self.scalar_type());
   at::Tensor value = empty({}, self.scalar_type());
-  if (self.numel() == 0) return value.fill_(std::numeric_limits<double>::quiet_NaN());
   const at::Tensor flat = self.reshape(-1), index = empty({}, at::kLong);
   select(op, flat, value, index, 0, /*keepdim=*/false);
   return value;

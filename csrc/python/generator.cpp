@@ -11,7 +11,7 @@ void bind_generator(py::module& m) {
   m.def(
       "default_generator",
       [](int device) {
-        if (device >= 0) check_device(device);
+        if (device != -1) check_device(device);
         return py::reinterpret_steal<py::object>(
             THPGenerator_Wrap(default_generator(static_cast<c10::DeviceIndex>(device))));
       },

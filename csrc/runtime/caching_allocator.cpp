@@ -66,7 +66,7 @@ Block* CachingAllocator::allocate(size_t bytes, Stream stream) {
   Block* block;
   {
     std::lock_guard guard(lock_);
-    block = allocate_locked(size, bytes, stream);
+    block = allocate_locked(size, bytes, stream, false);
   }
   if (block == nullptr) {
     // The slow way out: everything that streams still use is waited for, and everything cached is given back.
@@ -74,7 +74,7 @@ Block* CachingAllocator::allocate(size_t bytes, Stream stream) {
     empty_cache();
     std::lock_guard guard(lock_);
     stats_.num_alloc_retries++;
-    block = allocate_locked(size, bytes, stream);
+    block = allocate_locked(size, bytes, stream, true);
     if (block == nullptr) stats_.num_ooms++;
   }
   if (block == nullptr) throw_out_of_memory(bytes);
@@ -82,7 +82,7 @@ Block* CachingAllocator::allocate(size_t bytes, Stream stream) {
   return block;
 }
 
-Block* CachingAllocator::allocate_locked(size_t size, size_t requested, Stream stream) {
+Block* CachingAllocator::allocate_locked(size_t size, size_t requested, Stream stream, bool last_try) {
   if (!pending_.empty()) process_events();
   const bool large = size > kSmallLimit;
   Pool& pool = pool_for(stream, large);
@@ -104,17 +104,26 @@ Block* CachingAllocator::allocate_locked(size_t size, size_t requested, Stream s
     }
     if (block == nullptr) block = take_free(pool, size, kAllFits);
     if (block == nullptr) {
-      if (!grow(pool, size)) return nullptr;
-      block = take_free(pool, size, kAllFits);
+      if (grow(pool, size)) {
+        block = take_free(pool, size, kAllFits);
+      } else if (last_try && !large) {
+        block = take_free(pool_for(stream, true), round_up(size, kSmallestRemainder[true]), kAllFits);
+      }
+      if (block == nullptr) return nullptr;
     }
   }
+  count_held(block, requested);
+  if (from_bins) bound_resident();
+  return block;
+}
+
+void CachingAllocator::count_held(Block* block, size_t requested) {
+  const bool large = block->pool->large;
   block->state = Block::State::held;
   block->requested = requested;
   stats_.allocation.increase(large, 1);
   stats_.allocated_bytes.increase(large, static_cast<int64_t>(block->size));
   stats_.requested_bytes.increase(large, static_cast<int64_t>(requested));
-  if (from_bins) bound_resident();
-  return block;
 }
 
 void CachingAllocator::deallocate(Block* block) noexcept {
@@ -140,7 +149,7 @@ void CachingAllocator::deallocate(Block* block) noexcept {
       pending_events_[block]++;
     }
     delete std::exchange(block->uses, nullptr);
-  } else if (block->size <= kQuickLimit) {
+  } else if (block->size <= kQuickLimit && !pool.large) {
     Block*& quick = pool.quick[quick_class(block->size)];
     block->state = Block::State::quick;
     block->next = quick;
@@ -467,27 +476,6 @@ void CachingAllocator::reset_accumulated_stats() {
   });
   stats_.num_alloc_retries = stats_.num_ooms = stats_.num_sync_all_streams = 0;
   stats_.num_device_alloc = stats_.num_device_free = 0;
-}
-
-std::vector<std::pair<std::string, int64_t>> flatten(MemoryStats stats) {
-  std::vector<std::pair<std::string, int64_t>> flat;
-  static constexpr const char* kPoolNames[PoolStat::kPools] = {"all", "small_pool", "large_pool"};
-  stats.for_each([&](const std::string& name, const PoolStat& figure) {
-    for (int pool = 0; pool < PoolStat::kPools; pool++) {
-      const std::string prefix = name + "." + kPoolNames[pool] + ".";
-      const Stat& stat = figure.stat[pool];
-      flat.emplace_back(prefix + "current", stat.current);
-      flat.emplace_back(prefix + "peak", stat.peak);
-      flat.emplace_back(prefix + "allocated", stat.allocated);
-      flat.emplace_back(prefix + "freed", stat.freed);
-    }
-  });
-  flat.emplace_back("num_alloc_retries", stats.num_alloc_retries);
-  flat.emplace_back("num_ooms", stats.num_ooms);
-  flat.emplace_back("num_sync_all_streams", stats.num_sync_all_streams);
-  flat.emplace_back("num_device_alloc", stats.num_device_alloc);
-  flat.emplace_back("num_device_free", stats.num_device_free);
-  return flat;
 }
 
 }  // namespace minitorch

@@ -6,7 +6,8 @@
 //   2. to the free blocks of its pool (free_bins.h), splitting one that is larger;
 //   3. to the system for a new segment, after merging what waits in the quick lists;
 //   4. if there is none, or the limit is reached: everything cached goes back to the system, and again;
-//   5. and then it fails with OutOfMemory, which leaves the allocator as it was.
+//   5. if small, to the free blocks among the large ones, where it returns when it is freed;
+//   6. and then it fails with OutOfMemory, which leaves the allocator as it was.
 // Pools belong to a stream (one pair for all streams on a synchronous backend), because memory freed by the host may
 // still be in use by the device: only the stream that used it is sure to be past that. record_stream tells of other
 // streams; the block is then reused when events recorded on those have passed.
@@ -73,7 +74,8 @@ class CachingAllocator {
   };
 
   Pool& pool_for(Stream stream, bool large);
-  Block* allocate_locked(size_t size, size_t requested, Stream stream);
+  Block* allocate_locked(size_t size, size_t requested, Stream stream, bool last_try);
+  void count_held(Block* block, size_t requested);
   Block* take_free(Pool& pool, size_t size, int most_steps);
   Block* carve(Pool& pool, Block* block, size_t size);
   bool grow(Pool& pool, size_t size);

@@ -230,6 +230,29 @@ TEST(CachingAllocator, WorksUnderALimitBelowAHugePage) {
   a.deallocate(y);
 }
 
+TEST(CachingAllocator, SmallRequestsFindRoomAmongLargeBlocks) {
+  FakeBackend backend(true);
+  for (const bool poison : {false, true}) {
+    CachingAllocator a(backend, 0, {kDeviceKind, 16 * kMiB, poison});
+    Block* x = a.allocate(4 * kMiB, {});  // its segment is all that the limit allows
+    std::vector<Block*> small;
+    for (const size_t bytes : {1, 64, 1000, 5000, 40000, 600000}) small.push_back(a.allocate(bytes, {}));
+    EXPECT_EQ(a.stats().num_ooms, 0);
+    for (Block* b : small) {
+      EXPECT_EQ(reinterpret_cast<uintptr_t>(b->base) % 4096, 0u);
+      a.deallocate(b);
+    }
+    // They merge with the free memory they came from, and are counted where they lay.
+    Block* y = a.allocate(11 * kMiB, {});
+    a.deallocate(y);
+    a.deallocate(x);
+    EXPECT_EQ(held(a), 0);
+    for (const Stat& stat : a.stats().allocation.stat) EXPECT_EQ(stat.current, 0);
+    a.empty_cache();
+    EXPECT_EQ(backend.taken, 0u);
+  }
+}
+
 TEST(CachingAllocator, RetriesAfterGivingTheCacheBackWhenTheSystemHasNone) {
   FakeBackend backend(true);
   backend.capacity = 40 * kMiB;

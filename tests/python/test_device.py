@@ -83,6 +83,11 @@ def test_device_can_be_named_in_every_way():
         lambda: mt.get_rng_state(7),
         lambda: mt.can_device_access_peer(0, 7),
         lambda: torch.accelerator.set_device_index(7),
+        lambda: torch.accelerator.current_stream(7),
+        lambda: torch.randn(2, device="minitorch:7"),
+        lambda: torch.Generator("minitorch:7"),
+        lambda: torch.Stream("minitorch:7"),
+        lambda: mt.set_per_process_memory_fraction(0.5, 7),
         lambda: torch.UntypedStorage(8, device="minitorch:7"),
     ],
 )
@@ -91,6 +96,13 @@ def test_an_unknown_index_is_an_error_that_names_the_count(use):
         use()
     assert mt.current_device() == 0
     assert torch.ones(2).to("minitorch").device.index == 0
+
+
+@pytest.mark.parametrize("use", [mt.get_device_properties, mt.synchronize, mt.memory_stats, mt.get_rng_state])
+def test_of_negative_indices_only_the_current_device_has_one(use):
+    use(-1)
+    with pytest.raises(RuntimeError, match="invalid device ordinal: minitorch:-2 was asked for"):
+        use(-2)
 
 
 @pytest.mark.parametrize("device", ["cpu", torch.device("meta")])

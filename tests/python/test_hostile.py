@@ -245,3 +245,47 @@ def test_cumulative_sums_do_not_become_booleans():
     for call in (torch.cumsum, torch.cumprod):
         check_error(lambda x, out: call(x, 0, out=out), torch.arange(4), torch.zeros(4, dtype=torch.bool))
         check_error(lambda x: call(x, 0, dtype=torch.bool), torch.arange(4))
+
+
+def test_discarding_an_imaginary_part_is_announced():
+    """Native's warning, in both directions between devices; none for bool, which looks at both parts."""
+    z = torch.tensor([1 + 2j, 2j])
+    torch.set_warn_always(True)
+    try:
+        for cast in (
+            lambda d: z.to(DEVICE).to(d),
+            lambda d: z.to(DEVICE, d),
+            lambda d: z.to(DEVICE).to("cpu", d),
+            lambda d: torch.zeros(2, dtype=d, device=DEVICE).copy_(z),
+        ):
+            for dtype in (torch.float32, torch.int64, torch.bfloat16):
+                with pytest.warns(UserWarning, match="discards the imaginary part"):
+                    result = cast(dtype)
+                assert result.tolist() == [1, 0]
+            with warnings.catch_warnings():
+                warnings.simplefilter("error")
+                assert cast(torch.bool).tolist() == [True, True]
+                cast(torch.complex128)
+    finally:
+        torch.set_warn_always(False)
+
+
+@pytest.mark.parametrize("shape", [(3,), (2, 2), (0, 7)])
+@pytest.mark.parametrize("number", [True, False])
+def test_a_mask_may_index_itself(shape, number):
+    def put(x, index, value):
+        x[index] = value
+        return x
+
+    mask = torch.arange(torch.Size(shape).numel()).reshape(shape) % 2 == 0
+    check(lambda m: put(m, m, number), mask)
+    check(lambda m, v: put(m, m, v), mask, torch.tensor(number))
+    check_error(lambda m: put(m, m, torch.zeros(int(m.sum()), dtype=torch.bool, device=m.device)), torch.ones(3) > 0)
+    check(lambda x, m: put(x, (slice(None), m), 2), torch.ones(2, *shape), mask)
+    check_error(lambda x, m: put(x, m, 2), torch.ones(5, *shape), mask)
+
+
+@pytest.mark.parametrize("dtype", [torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64, torch.bfloat16])
+def test_median_of_nothing(dtype):
+    for median in (torch.median, torch.nanmedian):
+        check(median, torch.empty(0, dtype=dtype))

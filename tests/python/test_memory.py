@@ -155,6 +155,16 @@ print(torch.ones(3).to("minitorch").add(1).tolist())
     assert "may take 32.00 MiB" in done.stdout and "[2.0, 2.0, 2.0]" in done.stdout, done.stderr
 
 
+def test_small_tensors_fit_beside_a_large_one_that_took_the_limit():
+    code = """
+x = torch.ones(4 << 20, dtype=torch.uint8, device="minitorch")
+parts = [torch.full((n,), 2.0, device="minitorch") for n in (1, 1000, 100000)]
+print(x.sum().item() >> 20, [p.sum().item() for p in parts], mt.memory_stats()["num_ooms"])
+"""
+    done = run(code, MINITORCH_MEMORY_LIMIT="16M")
+    assert done.stdout == "4 [2.0, 2000.0, 200000.0] 0\n", done.stderr
+
+
 def test_steps_of_varying_size_do_not_pile_up():
     """Free memory with pages stays bounded by what was held at most, whatever the sizes."""
     code = """

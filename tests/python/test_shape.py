@@ -257,6 +257,31 @@ def test_column_errors():
     check(lambda x, o: torch.ops.aten.im2col.out(x, (2, 2), (1, 1), (0, 0), (1, 1), out=o), x, torch.empty(0))
 
 
+@pytest.mark.parametrize("grad", [False, True])
+def test_shuffles_in_every_layout(grad):
+    x = values(2, 8, 6, 4)
+    layouts = [
+        x,
+        x.to(memory_format=torch.channels_last),
+        values(4, 6, 8, 2).permute(3, 2, 1, 0),
+        values(2, 8, 6, 8)[..., ::2],
+        values(1, 8, 6, 4).expand(2, 8, 6, 4),
+        values(1, 8, 6, 4).to(memory_format=torch.channels_last),
+    ]
+    for x in layouts:
+        x.requires_grad_(grad)
+        check(lambda x: F.pixel_shuffle(x, 2), x, exact=False)
+        check(lambda x: F.pixel_unshuffle(x, 2), x, exact=False)
+        check(lambda x: F.channel_shuffle(x, 4), x, exact=False)
+    check(lambda x: F.channel_shuffle(x, 2), values(2, 4, 2, 3, 2).to(memory_format=torch.channels_last_3d))
+    check(lambda x: (F.pixel_shuffle(x, 2), F.pixel_unshuffle(x, 2)), values(2, 1, 4, 2, 2))
+    check(lambda x: (F.pixel_shuffle(x, 2), F.channel_shuffle(x, 4)), values(0, 4, 2, 2))
+    check_error(lambda x: F.pixel_shuffle(x, 3), layouts[0].detach())
+    check_error(lambda x: F.pixel_unshuffle(x, 5), layouts[0].detach())
+    check_error(lambda x: F.channel_shuffle(x, 3), layouts[0].detach())
+    check_error(lambda x: F.pixel_shuffle(x, 2), values(2, 4, 3, 2, 2).to(memory_format=torch.channels_last_3d))
+
+
 def test_shuffles_and_splits():
     x = values(2, 8, 6, 4).requires_grad_()
     check(lambda x: (F.pixel_shuffle(x, 2), F.pixel_unshuffle(x, 2), F.channel_shuffle(x.detach(), 4)), x, exact=False)
