@@ -8,12 +8,16 @@
 #include "bridge/tensor.h"
 #include "kernels/probe.h"
 #include "python/bindings.h"
+#include "runtime/backend.h"
 
 namespace minitorch {
 namespace {
 
 int64_t run_probe(ProbeOp op, at::ScalarType dtype, const at::Tensor& a, const at::Tensor& b, int64_t repeats) {
   TORCH_CHECK(a.is_contiguous() && b.is_contiguous() && a.nbytes() == b.nbytes(), "two buffers of one size expected");
+  for (const at::Tensor& buffer : {a, b})
+    TORCH_CHECK(buffer.device().type() == kDevice || backend().host_accessible(), "probe: the kernels of backend ",
+                backend().name(), " cannot reach a buffer on ", buffer.device());
   int64_t operations = 0;
   const ProbeArgs args{op,
                        to_dtype(dtype),

@@ -14,6 +14,7 @@ from minitorch_backend.bench.case import Case, Setup, forward, training
 from minitorch_backend.bench.command import bench
 from minitorch_backend.bench.race import Budget
 from minitorch_backend.bench.results import Result, Run
+from tests.python.twin import ASYNCHRONOUS, NATIVE
 
 SHORT = Budget(block=1e-4, rounds=3, target=1.0, seconds=0.0, least=3, warm=1e-3)
 CASES = case.load()
@@ -151,6 +152,7 @@ def test_limits():
     assert limits.Limits.from_json(json.loads(json.dumps(found.to_json()))) == found
 
 
+@pytest.mark.skipif(ASYNCHRONOUS, reason="the CPU's limits are measured with the CPU backend")
 def test_probes_give_plausible_figures():
     measured = limits.measure_cpu(sizes=(2**20,))
     assert 1e8 < measured.copy[2**20] < 1e13 and 1e8 < measured.read[2**20] < 1e13
@@ -200,10 +202,11 @@ def folder(tmp_path):
             def broken(setup):
                 raise ValueError("broken on purpose")
 
+            BOTH = ("cpu", "cuda")
             CASES = [
-                Case("exp", lambda s: forward(torch.exp, s.normal(64)), bytes=512.0, quick=True),
-                Case("broken", broken),
-                Case("floored", lambda s: forward(torch.exp, s.normal(64)), floor=1e9),
+                Case("exp", lambda s: forward(torch.exp, s.normal(64)), bytes=512.0, backends=BOTH, quick=True),
+                Case("broken", broken, backends=BOTH),
+                Case("floored", lambda s: forward(torch.exp, s.normal(64)), backends=BOTH, floor=1e9),
             ]
         """)
     )
@@ -273,7 +276,7 @@ def test_command_knows_its_names(folder, tmp_path):
 def test_self_race_runs(folder, quick_limits, tmp_path):
     out = tmp_path / "self.jsonl"
     assert invoke("--cases", folder, "--only", "exp", "--against", "self", "--json", out).exit_code == 0
-    assert list(results.read(out).results["tiny/exp"].seconds) == ["cpu", "cpu again"]
+    assert list(results.read(out).results["tiny/exp"].seconds) == [NATIVE, f"{NATIVE} again"]
 
 
 def test_plots(tmp_path):
