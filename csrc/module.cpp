@@ -17,6 +17,7 @@ PYBIND11_MODULE(_C, m) {
   install_memory_checks();
   set_num_threads_source(&at::get_num_threads);
   bind_runtime(m);
+  bind_memory_trace(m);
   bind_fallback(m);
   bind_generator(m);
   bind_bench(m);

@@ -1,7 +1,10 @@
 """Memory of the device: what is held, what is cached, and how much there may be. Shaped like ``torch.cuda.memory``."""
 
+import os
+import pickle
+import sys
 from collections import OrderedDict
-from typing import Any
+from typing import Any, Literal
 
 import torch
 
@@ -9,6 +12,9 @@ from minitorch_backend import _C
 from minitorch_backend._utils import _get_device_index
 
 __all__ = [
+    "_dump_snapshot",
+    "_record_memory_history",
+    "_snapshot",
     "empty_cache",
     "get_per_process_memory_fraction",
     "max_memory_allocated",
@@ -17,6 +23,7 @@ __all__ = [
     "memory_allocated",
     "memory_block",
     "memory_reserved",
+    "memory_snapshot",
     "memory_stats",
     "memory_summary",
     "reset_accumulated_memory_stats",
@@ -85,6 +92,48 @@ def memory_block(tensor: torch.Tensor) -> "dict[str, int | str] | None":
     None for memory that the allocator did not make: empty storages, memory adopted from elsewhere, other devices.
     """
     return _C.memory_block(tensor)
+
+
+def memory_snapshot(include_traces: bool = True) -> "list[dict[str, Any]]":
+    """The segments of memory taken from the system and the blocks that they are cut into, on all devices."""
+    return _C.memory_snapshot(include_traces)["segments"]
+
+
+def _record_memory_history(
+    enabled: Literal[None, "state", "all"] = "all",
+    context: Literal[None, "state", "alloc", "all"] = "all",
+    stacks: Literal["python", "all"] = "all",
+    max_entries: int = sys.maxsize,
+    clear_history: bool = False,
+) -> None:
+    """Record who allocates memory ("state") and all that the allocators do ("all"); None stops and forgets.
+
+    ``context`` says for which events the call stack is kept: of memory that is still held, of all allocations, or of
+    frees as well; ``stacks="python"`` leaves C++ frames out. The latest ``max_entries`` events stay. As
+    ``torch.cuda.memory._record_memory_history``.
+    """
+    levels = (None, "state", "alloc", "all")
+    if enabled is None:
+        _C.stop_memory_history()
+        return
+    if enabled not in ("state", "all"):
+        raise ValueError(f"enabled must be None, 'state' or 'all', not {enabled!r}")
+    if context not in levels:
+        raise ValueError(f"context must be None, 'state', 'alloc' or 'all', not {context!r}")
+    if stacks not in ("python", "all"):
+        raise ValueError(f"stacks must be 'python' or 'all', not {stacks!r}")
+    _C.record_memory_history(enabled == "all", levels.index(context), stacks == "all", max_entries, clear_history)
+
+
+def _snapshot() -> "dict[str, Any]":
+    """Segments and the recorded history, in the form of ``torch.cuda.memory._snapshot``."""
+    return _C.memory_snapshot(True)
+
+
+def _dump_snapshot(filename: "str | os.PathLike[str]" = "dump_snapshot.pickle") -> None:
+    """Write a snapshot to a file that pytorch.org/memory_viz and ``torch.cuda._memory_viz`` read."""
+    with open(filename, "wb") as file:
+        pickle.dump(_snapshot(), file)
 
 
 def set_per_process_memory_fraction(fraction: float, device: Device = None) -> None:

@@ -7,7 +7,16 @@ import torch
 from minitorch_backend import _C
 from minitorch_backend._utils import _get_device_index
 
-__all__ = ["Event", "Stream", "StreamContext", "current_stream", "default_stream", "set_stream", "stream"]
+__all__ = [
+    "Event",
+    "ExternalStream",
+    "Stream",
+    "StreamContext",
+    "current_stream",
+    "default_stream",
+    "set_stream",
+    "stream",
+]
 
 
 class Stream(torch.Stream):
@@ -24,6 +33,11 @@ class Stream(torch.Stream):
         """-1 for high, 0 for normal."""
         return _C.stream_priority(self.stream_id)
 
+    @property
+    def native_handle(self) -> int:
+        """The ``cudaStream_t`` on a GPU, for libraries that take one. 0 for the default stream and on the CPU."""
+        return _C.stream_handle(self.device_index, self.stream_id)
+
     def record_event(self, event: "torch.Event | None" = None) -> "torch.Event":
         """Record ``event``, or a new Event, at the end of the work so far."""
         event = Event() if event is None else event
@@ -32,6 +46,19 @@ class Stream(torch.Stream):
 
     def __repr__(self) -> str:
         return f"torch.minitorch.Stream(device={self.device}, stream_id={self.stream_id})"
+
+
+class ExternalStream(Stream):
+    """A stream that other code made, by its handle (``cudaStream_t``, as an integer); its maker keeps it alive.
+
+    Raises RuntimeError on the CPU, which has no streams but its own.
+    """
+
+    def __new__(cls, stream_ptr: int, device: "torch.device | str | int | None" = None) -> "ExternalStream":
+        index = _existing(device)
+        device_type = int(torch._C._autograd.DeviceType.PrivateUse1)
+        stream_id = _C.external_stream(index, stream_ptr)
+        return super().__new__(cls, stream_id=stream_id, device_index=index, device_type=device_type)
 
 
 class Event(torch.Event):

@@ -32,7 +32,12 @@ struct Guard final : c10::impl::DeviceGuardImplInterface {
     if (d.index() >= 0) backend().set_device(d.index());
   }
   void uncheckedSetDevice(c10::Device d) const noexcept override {
-    if (d.index() >= 0 && d.index() < backend().device_count()) backend().set_device(d.index());
+    if (d.index() < 0 || d.index() >= backend().device_count()) return;
+    try {
+      backend().set_device(d.index());
+    } catch (const std::exception&) {
+      // Guards come here while an error unwinds the stack: that is the error to report.
+    }
   }
   c10::DeviceIndex deviceCount() const noexcept override {
     return static_cast<c10::DeviceIndex>(devices_are_hidden() ? 0 : backend().device_count());

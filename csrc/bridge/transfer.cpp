@@ -102,7 +102,7 @@ void between_devices(const at::Tensor& to, const at::Tensor& from) {
   const at::Tensor target =
       runs_match(to, source) ? to : empty_strided(source.sizes(), source.strides(), to.scalar_type());
   wait_for(here, there);
-  backend().copy_bytes(target.mutable_data_ptr(), source.const_data_ptr(), source.nbytes(), here);
+  backend().copy_between(target.mutable_data_ptr(), source.const_data_ptr(), there.device, source.nbytes(), here);
   wait_for(there, here);
   if (!target.is_same(to)) to.copy_(target);
 }
@@ -111,6 +111,8 @@ void between_devices(const at::Tensor& to, const at::Tensor& from) {
 
 void copy_across(const at::Tensor& to, const at::Tensor& from, bool non_blocking) {
   if (to.numel() == 0) return;
+  TORCH_CHECK(to.const_data_ptr() != nullptr && from.const_data_ptr() != nullptr,
+              "The tensor has a non-zero number of elements, but its data is not allocated yet.");
   if (from.is_cpu()) {
     upload(to, from, non_blocking);
   } else if (to.is_cpu()) {

@@ -15,9 +15,9 @@ namespace {
 
 int64_t run_probe(ProbeOp op, at::ScalarType dtype, const at::Tensor& a, const at::Tensor& b, int64_t repeats) {
   TORCH_CHECK(a.is_contiguous() && b.is_contiguous() && a.nbytes() == b.nbytes(), "two buffers of one size expected");
-  TORCH_CHECK(
-      a.device() == b.device() && (a.is_privateuseone() || (a.is_cpu() && backend().name() == std::string_view("cpu"))),
-      "the probe runs on minitorch's ", backend().name(), " backend, the buffers are on ", a.device());
+  for (const at::Tensor& buffer : {a, b})
+    TORCH_CHECK(buffer.device().type() == kDevice || backend().host_accessible(), "probe: the kernels of backend ",
+                backend().name(), " cannot reach a buffer on ", buffer.device());
   int64_t operations = 0;
   const ProbeArgs args{op,
                        to_dtype(dtype),

@@ -7,6 +7,7 @@ namespace minitorch {
 void bind_bench(py::module& m);
 void bind_fallback(py::module& m);
 void bind_generator(py::module& m);
+void bind_memory_trace(py::module& m);
 void bind_runtime(py::module& m);
 void bind_storage(py::module& m);
 

@@ -79,6 +79,11 @@ void bind_runtime(py::module& m) {
   m.def("check_device", &check_device);
   m.def("start_engine_without_threads", &start_engine_without_threads);
   m.def("synchronize", &synchronize, WithoutGil());
+  m.def("external_stream", [](int device, uintptr_t handle) {
+    return backend().external_stream(device, reinterpret_cast<void*>(handle)).id;
+  });
+  m.def("stream_handle",
+        [](int device, int64_t id) { return reinterpret_cast<uintptr_t>(backend().stream_handle({device, id})); });
   m.def("stream_priority", [](int64_t id) { return Stream{0, id}.priority(); });
   // An event's id is its handle here; 0 until it is recorded.
   m.def("elapsed_ms", [](uintptr_t start, uintptr_t end) {
@@ -89,7 +94,7 @@ void bind_runtime(py::module& m) {
   m.def("can_access_peer", [](int device, int peer) {
     check_device(device);
     check_device(peer);
-    return device != peer && backend().host_accessible();
+    return device != peer && backend().can_access_peer(device, peer);
   });
   bind_properties(m);
   bind_memory(m);

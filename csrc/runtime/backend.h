@@ -59,6 +59,10 @@ class Backend {
   virtual Stream exchange_stream(Stream stream) = 0;
   virtual Stream pooled_stream(int device, bool high_priority) = 0;
   virtual Stream new_stream(int device, int priority) = 0;
+  // A stream that other code made, by its native handle (cudaStream_t); the caller keeps it alive. And the handle of a
+  // stream, null for the default one.
+  virtual Stream external_stream(int device, void* handle);
+  virtual void* stream_handle(Stream) const { return nullptr; }
   virtual bool query_stream(Stream stream) = 0;
   virtual void synchronize_stream(Stream stream) = 0;
   virtual void synchronize_device(int device) = 0;
@@ -86,6 +90,10 @@ class Backend {
   virtual void fill_bytes(void* ptr, unsigned char value, size_t bytes, Stream stream) = 0;
   virtual void copy_bytes(void* to, const void* from, size_t bytes, Stream stream) = 0;            // within the device
   virtual void copy_to_host(void* host, const void* device_ptr, size_t bytes, Stream stream) = 0;  // blocks
+  // From one device to another; `stream` is of the device that receives.
+  virtual void copy_between(void* to, const void* from, int from_device, size_t bytes, Stream stream);
+  // Whether `device` can read and write the memory of `peer`, another device.
+  virtual bool can_access_peer(int /*device*/, int /*peer*/) const { return host_accessible(); }
 };
 
 // The active backend; the first call chooses it. Throws std::runtime_error if MINITORCH_BACKEND asks for what is not

@@ -5,6 +5,7 @@
 #include <mutex>
 #include <utility>
 
+#include "core/macros.h"
 #include "runtime/errors.h"
 #include "runtime/poison.h"
 
@@ -63,26 +64,47 @@ Block* CachingAllocator::allocate(size_t bytes, Stream stream) {
   const size_t padded = bytes + (options_.poison ? 2 * kCanaryBytes : 0);
   if (padded < bytes || padded > (size_t{1} << 47)) throw_out_of_memory(bytes);
   const size_t size = round_block_size(padded);
+  const std::shared_ptr<void> caller =
+      MemoryTrace::instance().enabled() ? MemoryTrace::instance().gather(false) : nullptr;
   Block* block;
   {
     std::lock_guard guard(lock_);
-    block = allocate_locked(size, bytes, stream, false);
+    block = allocate_locked(size, bytes, stream, caller, false);
+    stats_.num_alloc_retries += block == nullptr;
+    if (block == nullptr && could_make_room(size)) {
+      flush_quick_lists();
+      while (block == nullptr && release_free_segments(1) > 0)
+        block = allocate_locked(size, bytes, stream, caller, false);
+    }
   }
   if (block == nullptr) {
     // The slow way out: everything that streams still use is waited for, and everything cached is given back.
     wait_for_events();
     empty_cache();
     std::lock_guard guard(lock_);
-    stats_.num_alloc_retries++;
-    block = allocate_locked(size, bytes, stream, true);
-    if (block == nullptr) stats_.num_ooms++;
+    block = allocate_locked(size, bytes, stream, caller, true);
+    if (block == nullptr) {
+      stats_.num_ooms++;
+      trace(MemoryEvent::Action::oom, nullptr, bytes, pool_for(stream, size > kSmallLimit), caller);
+    }
   }
   if (block == nullptr) throw_out_of_memory(bytes);
   if (options_.poison) arm_guards(block, stream);
   return block;
 }
 
-Block* CachingAllocator::allocate_locked(size_t size, size_t requested, Stream stream, bool last_try) {
+// Notes an event, if anybody wants to know.
+void CachingAllocator::trace(MemoryEvent::Action action, const void* address, size_t size, const Pool& pool,
+                             std::shared_ptr<void> caller) {
+  MemoryTrace& events = MemoryTrace::instance();
+  if (MT_LIKELY(!events.enabled()) || options_.kind != Kind::device) return;
+  const bool failed = action == MemoryEvent::Action::oom;
+  events.record({action, device_, reinterpret_cast<uintptr_t>(address), size, pool.stream.id, 0,
+                 failed ? backend_.memory_info(device_).free : 0, std::move(caller)});
+}
+
+Block* CachingAllocator::allocate_locked(size_t size, size_t requested, Stream stream,
+                                         const std::shared_ptr<void>& caller, bool last_try) {
   if (!pending_.empty()) process_events();
   const bool large = size > kSmallLimit;
   Pool& pool = pool_for(stream, large);
@@ -104,7 +126,7 @@ Block* CachingAllocator::allocate_locked(size_t size, size_t requested, Stream s
     }
     if (block == nullptr) block = take_free(pool, size, kAllFits);
     if (block == nullptr) {
-      if (grow(pool, size)) {
+      if (grow(pool, size, caller)) {
         block = take_free(pool, size, kAllFits);
       } else if (last_try && !large) {
         block = take_free(pool_for(stream, true), round_up(size, kSmallestRemainder[true]), kAllFits);
@@ -114,6 +136,10 @@ Block* CachingAllocator::allocate_locked(size_t size, size_t requested, Stream s
   }
   count_held(block, requested);
   if (from_bins) bound_resident();
+  if (MT_UNLIKELY(MemoryTrace::instance().enabled())) {
+    MemoryTrace::instance().hold(block, caller);
+    trace(MemoryEvent::Action::alloc, block->base, block->size, *block->pool, caller);
+  }
   return block;
 }
 
@@ -128,8 +154,16 @@ void CachingAllocator::count_held(Block* block, size_t requested) {
 
 void CachingAllocator::deallocate(Block* block) noexcept {
   if (options_.poison) check_guards(block);
+  MemoryTrace& events = MemoryTrace::instance();
+  const bool traced = events.enabled();
+  const std::shared_ptr<void> caller = traced ? events.gather(true) : nullptr;
   std::lock_guard guard(lock_);
   Pool& pool = *block->pool;
+  if (MT_UNLIKELY(traced)) {
+    events.release(block);
+    trace(MemoryEvent::Action::free_requested, block->base, block->size, pool, caller);
+    if (block->uses == nullptr) trace(MemoryEvent::Action::free_completed, block->base, block->size, pool, caller);
+  }
   stats_.allocation.decrease(pool.large, 1);
   stats_.allocated_bytes.decrease(pool.large, static_cast<int64_t>(block->size));
   stats_.requested_bytes.decrease(pool.large, static_cast<int64_t>(block->requested));
@@ -187,6 +221,7 @@ void CachingAllocator::process_events() {
     const bool large = pending.block->pool->large;
     pending_blocks_.decrease(large, 1);
     pending_bytes_.decrease(large, static_cast<int64_t>(pending.block->size));
+    trace(MemoryEvent::Action::free_completed, pending.block->base, pending.block->size, *pending.block->pool, nullptr);
     put_free(pending.block);
   }
   pending_ = std::move(waiting);
@@ -283,7 +318,7 @@ void CachingAllocator::flush_quick_lists() {
 
 // ---- Segments -------------------------------------------------------------------------------------------------------
 
-bool CachingAllocator::grow(Pool& pool, size_t size) {
+bool CachingAllocator::grow(Pool& pool, size_t size, const std::shared_ptr<void>& caller) {
   const size_t reserved = static_cast<size_t>(stats_.reserved_bytes.stat[PoolStat::kAll].current);
   const size_t exact = round_up(size, kSegmentAlignment);
   const size_t growth =
@@ -299,9 +334,10 @@ bool CachingAllocator::grow(Pool& pool, size_t size) {
     block->base = static_cast<char*>(base);
     block->size = bytes;
     block->pool = &pool;
-    block->segment = new Segment{block->base, bytes, device_};
+    block->segment = new Segment{block->base, bytes, device_, block};
     segments_.emplace(reinterpret_cast<uintptr_t>(base), block->segment);
     insert_free(block);
+    trace(MemoryEvent::Action::segment_alloc, base, bytes, pool, caller);
     return true;
   }
   return false;
@@ -311,6 +347,7 @@ bool CachingAllocator::grow(Pool& pool, size_t size) {
 void CachingAllocator::release_segment(Block* block) {
   const bool large = block->pool->large;
   Segment* const segment = block->segment;
+  trace(MemoryEvent::Action::segment_free, segment->base, segment->size, *block->pool, nullptr);
   remove_free(block);
   resident_ -= block->resident;
   delete_node(block);
@@ -322,17 +359,32 @@ void CachingAllocator::release_segment(Block* block) {
   delete segment;
 }
 
-void CachingAllocator::release_free_segments() {
+// Gives segments without a held block back, the largest of each pool first, until `enough` bytes have gone. Returns how
+// many went.
+size_t CachingAllocator::release_free_segments(size_t enough) {
+  size_t released = 0;
   const auto release = [&](Pool& pool) {
     pool.bins.for_each_descending([&](Block* block) {
-      if (block->whole_segment()) release_segment(block);
+      if (released >= enough) return false;
+      if (!block->whole_segment()) return true;
+      released += block->size;
+      release_segment(block);
       return true;
     });
   };
-  for (const bool large : {false, true}) {
+  for (const bool large : {true, false}) {
     release(*default_pools_[large]);
     for (auto& [id, pool] : other_pools_[large]) release(*pool);
   }
+  return released;
+}
+
+// Whether `size` bytes would be free if everything cached were given back.
+bool CachingAllocator::could_make_room(size_t size) const {
+  const int64_t cached =
+      stats_.reserved_bytes.stat[PoolStat::kAll].current - stats_.allocated_bytes.stat[PoolStat::kAll].current;
+  if (cached <= 0 || options_.kind != Kind::device) return false;
+  return size <= static_cast<size_t>(cached) + backend_.memory_info(device_).free;
 }
 
 void CachingAllocator::empty_cache() {
@@ -399,6 +451,25 @@ bool CachingAllocator::owns(const void* ptr) {
   return address < next->first + next->second->size;
 }
 
+std::vector<SegmentInfo> CachingAllocator::snapshot() {
+  std::vector<SegmentInfo> found;
+  std::lock_guard guard(lock_);
+  if (!pending_.empty()) process_events();
+  for (const auto& [base, segment] : segments_) {
+    const Pool& pool = *segment->first->pool;
+    SegmentInfo& info = found.emplace_back(SegmentInfo{base, segment->size, pool.stream, pool.large, {}});
+    for (const Block* block = segment->first; block != nullptr; block = block->after) {
+      const bool held = block->state == Block::State::held;
+      const auto state = held                                    ? BlockInfo::State::held
+                         : block->state == Block::State::pending ? BlockInfo::State::pending
+                                                                 : BlockInfo::State::inactive;
+      info.blocks.push_back({reinterpret_cast<uintptr_t>(block->base), block->size, held ? block->requested : 0, state,
+                             held ? MemoryTrace::instance().caller_of(block) : nullptr});
+    }
+  }
+  return found;
+}
+
 Block* CachingAllocator::new_node() {
   if (spare_nodes_ == nullptr) {
     constexpr int kChunk = 256;
@@ -414,68 +485,6 @@ Block* CachingAllocator::new_node() {
 void CachingAllocator::delete_node(Block* block) {
   block->next = spare_nodes_;
   spare_nodes_ = block;
-}
-
-// ---- Limits and figures ---------------------------------------------------------------------------------------------
-
-void CachingAllocator::set_limit(size_t bytes) {
-  std::lock_guard guard(lock_);
-  limit_ = bytes;
-}
-
-void CachingAllocator::throw_out_of_memory(size_t bytes) {
-  const MemoryStats now = stats();
-  const size_t held = static_cast<size_t>(now.allocated_bytes.stat[PoolStat::kAll].current);
-  const size_t reserved = static_cast<size_t>(now.reserved_bytes.stat[PoolStat::kAll].current);
-  const MemoryInfo info = backend_.memory_info(device_);
-  std::string text = "minitorch out of memory. Tried to allocate " + format_bytes(bytes) + ". ";
-  text += options_.kind == Kind::device ? "Device minitorch:" + std::to_string(device_) : "The host";
-  text +=
-      " has a total capacity of " + format_bytes(info.total) + " of which " + format_bytes(info.free) + " is free. ";
-  if (limit_ != SIZE_MAX) {
-    text += "This process may take " + format_bytes(limit_) +
-            " (MINITORCH_MEMORY_LIMIT or set_per_process_memory_fraction). ";
-  }
-  text += "It holds " + format_bytes(held) + " in tensors and " + format_bytes(reserved - std::min(held, reserved)) +
-          " in blocks that are free but could not be used or given back.";
-  throw OutOfMemory(text);
-}
-
-MemoryStats CachingAllocator::stats() {
-  std::lock_guard guard(lock_);
-  MemoryStats s = stats_;
-  const auto active = [](const PoolStat& held, const PoolStat& pending, const int64_t* peak) {
-    PoolStat sum = held;
-    for (int i = 0; i < PoolStat::kPools; i++) {
-      sum.stat[i].current += pending.stat[i].current;
-      sum.stat[i].freed -= pending.stat[i].current;
-      sum.stat[i].peak = std::max(sum.stat[i].peak, peak[i]);
-    }
-    return sum;
-  };
-  s.active = active(stats_.allocation, pending_blocks_, active_peak_);
-  s.active_bytes = active(stats_.allocated_bytes, pending_bytes_, active_bytes_peak_);
-  return s;
-}
-
-void CachingAllocator::reset_peak_stats() {
-  std::lock_guard guard(lock_);
-  stats_.for_each([](const char*, PoolStat& figure) {
-    for (Stat& stat : figure.stat) stat.reset_peak();
-  });
-  for (int i = 0; i < PoolStat::kPools; i++) {
-    active_peak_[i] = stats_.allocation.stat[i].current + pending_blocks_.stat[i].current;
-    active_bytes_peak_[i] = stats_.allocated_bytes.stat[i].current + pending_bytes_.stat[i].current;
-  }
-}
-
-void CachingAllocator::reset_accumulated_stats() {
-  std::lock_guard guard(lock_);
-  stats_.for_each([](const char*, PoolStat& figure) {
-    for (Stat& stat : figure.stat) stat.reset_accumulated();
-  });
-  stats_.num_alloc_retries = stats_.num_ooms = stats_.num_sync_all_streams = 0;
-  stats_.num_device_alloc = stats_.num_device_free = 0;
 }
 
 }  // namespace minitorch

@@ -5,7 +5,8 @@
 //   1. to the quick list of its exact size (up to 32 KiB): a pop, and a push when it is freed;
 //   2. to the free blocks of its pool (free_bins.h), splitting one that is larger;
 //   3. to the system for a new segment, after merging what waits in the quick lists;
-//   4. if there is none, or the limit is reached: everything cached goes back to the system, and again;
+//   4. if there is none, or the limit is reached: segments without a held block go back to the system one by one, the
+//      largest first, until there is; then what streams still use is waited for and everything cached goes back;
 //   5. if small, to the free blocks among the large ones, where it returns when it is freed;
 //   6. and then it fails with OutOfMemory, which leaves the allocator as it was.
 // Pools belong to a stream (one pair for all streams on a synchronous backend), because memory freed by the host may
@@ -26,10 +27,25 @@
 #include <vector>
 
 #include "runtime/free_bins.h"
+#include "runtime/memory_trace.h"
 #include "runtime/memory_stats.h"
 #include "runtime/spin_lock.h"
 
 namespace minitorch {
+
+struct BlockInfo {
+  uintptr_t address;
+  size_t size, requested;  // requested: 0 unless held
+  enum class State : uint8_t { inactive, held, pending } state;
+  std::shared_ptr<void> caller;  // see memory_trace.h
+};
+struct SegmentInfo {
+  uintptr_t address;
+  size_t size;
+  Stream stream;
+  bool large;
+  std::vector<BlockInfo> blocks;
+};
 
 class CachingAllocator {
  public:
@@ -57,6 +73,8 @@ class CachingAllocator {
   MemoryStats stats();
   void reset_peak_stats();
   void reset_accumulated_stats();
+  // All memory taken from the system, in the order of addresses, cut as it is now.
+  std::vector<SegmentInfo> snapshot();
   // True if ptr lies in memory of this allocator.
   bool owns(const void* ptr);
 
@@ -74,14 +92,16 @@ class CachingAllocator {
   };
 
   Pool& pool_for(Stream stream, bool large);
-  Block* allocate_locked(size_t size, size_t requested, Stream stream, bool last_try);
+  Block* allocate_locked(size_t size, size_t requested, Stream stream, const std::shared_ptr<void>& caller,
+                         bool last_try);
   void count_held(Block* block, size_t requested);
   Block* take_free(Pool& pool, size_t size, int most_steps);
   Block* carve(Pool& pool, Block* block, size_t size);
-  bool grow(Pool& pool, size_t size);
+  bool grow(Pool& pool, size_t size, const std::shared_ptr<void>& caller);
   void put_free(Block* block);
   void flush_quick_lists();
-  void release_free_segments();
+  size_t release_free_segments(size_t enough = SIZE_MAX);
+  bool could_make_room(size_t size) const;
   void release_segment(Block* block);
   void bound_resident();
   void process_events();
@@ -93,6 +113,8 @@ class CachingAllocator {
   void arm_guards(Block* block, Stream stream);
   void check_guards(Block* block) noexcept;
   [[noreturn]] void throw_out_of_memory(size_t bytes);
+  void trace(MemoryEvent::Action action, const void* address, size_t size, const Pool& pool,
+             std::shared_ptr<void> caller);
   void* system_allocate(size_t bytes);
   void system_free(void* ptr, size_t bytes);
 

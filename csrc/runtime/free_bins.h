@@ -45,10 +45,13 @@ inline int quick_class(size_t size) {
 
 struct Pool;
 
+struct Block;
+
 struct Segment {
   char* base = nullptr;
   size_t size = 0;
   int device = 0;
+  Block* first = nullptr;  // splitting and merging keep it
 };
 
 struct Block {

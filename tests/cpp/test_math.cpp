@@ -188,20 +188,16 @@ void check_binary(PointwiseOp op, const std::function<double(double, double)>& e
 }
 
 TEST(Math, Pow) {
-  check_binary(
-      PointwiseOp::pow, [](double a, double b) { return std::pow(a, b); }, 0.6, 4.0);
+  check_binary(PointwiseOp::pow, [](double a, double b) { return std::pow(a, b); }, 0.6, 4.0);
 }
 TEST(Math, Atan2) {
-  check_binary(
-      PointwiseOp::atan2, [](double a, double b) { return std::atan2(a, b); }, 0.6, 3.0);
+  check_binary(PointwiseOp::atan2, [](double a, double b) { return std::atan2(a, b); }, 0.6, 3.0);
 }
 TEST(Math, Hypot) {
-  check_binary(
-      PointwiseOp::hypot, [](double a, double b) { return std::hypot(a, b); }, 0.6, 3.0);
+  check_binary(PointwiseOp::hypot, [](double a, double b) { return std::hypot(a, b); }, 0.6, 3.0);
 }
 TEST(Math, FmodIsExact) {
-  check_binary(
-      PointwiseOp::fmod, [](double a, double b) { return std::fmod(a, b); }, 0.0, 0.0);
+  check_binary(PointwiseOp::fmod, [](double a, double b) { return std::fmod(a, b); }, 0.0, 0.0);
 }
 
 }  // namespace

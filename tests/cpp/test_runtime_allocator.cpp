@@ -263,6 +263,65 @@ TEST(CachingAllocator, RetriesAfterGivingTheCacheBackWhenTheSystemHasNone) {
   a.deallocate(y);
 }
 
+TEST(CachingAllocator, GivesBackNoMoreThanItMustUnderPressure) {
+  FakeBackend backend(false);
+  backend.capacity = 100 * kMiB;
+  CachingAllocator a(backend, 0, {});
+  Block* large = a.allocate(60 * kMiB, {});
+  Block* small = a.allocate(34 * kMiB, {});
+  a.deallocate(large);
+  a.deallocate(small);
+  Block* larger = a.allocate(64 * kMiB, {});  // the segment of 60 MiB goes, that of 34 MiB stays
+  EXPECT_EQ(a.stats().num_device_free, 1);
+  EXPECT_EQ(a.stats().num_alloc_retries, 1);
+  EXPECT_EQ(all(a.stats().reserved_bytes).current, static_cast<int64_t>(98 * kMiB));
+  a.deallocate(larger);
+}
+
+TEST(CachingAllocator, ASnapshotCoversAllMemory) {
+  FakeBackend backend(false);
+  CachingAllocator a(backend, 0, {});
+  MemoryTrace& trace = MemoryTrace::instance();
+  MemoryTrace::Options options;
+  options.callers = MemoryTrace::Callers::alloc;
+  options.gather = [] { return std::static_pointer_cast<void>(std::make_shared<int>(7)); };
+  trace.start(options);
+  const Stream stream{0, 4};
+  Block* x = a.allocate(3 * kMiB, stream);
+  Block* y = a.allocate(5 * kMiB, stream);
+  a.record_stream(y, {0, 6});
+  a.deallocate(y);
+  const std::vector<SegmentInfo> segments = a.snapshot();
+  ASSERT_EQ(segments.size(), 1u);
+  EXPECT_EQ(segments[0].stream, stream);
+  EXPECT_TRUE(segments[0].large);
+  ASSERT_EQ(segments[0].blocks.size(), 3u);
+  using State = BlockInfo::State;
+  const State states[] = {State::held, State::pending, State::inactive};
+  uintptr_t address = segments[0].address;
+  for (int i = 0; i < 3; i++) {
+    EXPECT_EQ(segments[0].blocks[i].state, states[i]);
+    EXPECT_EQ(segments[0].blocks[i].address, address);
+    EXPECT_EQ(segments[0].blocks[i].caller != nullptr, i == 0);
+    address += segments[0].blocks[i].size;
+  }
+  EXPECT_EQ(address, segments[0].address + segments[0].size);
+  backend.finish_events();
+  a.deallocate(x);
+  a.empty_cache();
+  using Action = MemoryEvent::Action;
+  std::vector<Action> actions;
+  for (const MemoryEvent& event : trace.events(0)) actions.push_back(event.action);
+  const std::vector<Action> expected{Action::segment_alloc,  Action::alloc,          Action::alloc,
+                                     Action::free_requested, Action::free_requested, Action::free_completed,
+                                     Action::free_completed, Action::segment_free};
+  EXPECT_EQ(actions, expected);
+  EXPECT_NE(trace.events(0)[1].caller, nullptr);
+  EXPECT_EQ(trace.events(0)[3].caller, nullptr);
+  trace.stop();
+  EXPECT_TRUE(trace.events(0).empty());
+}
+
 TEST(CachingAllocator, MemoryWithPagesStaysNearWhatWasHeld) {
   FakeBackend backend(true);
   CachingAllocator a(backend, 0, {});

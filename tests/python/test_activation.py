@@ -139,9 +139,9 @@ def test_not_a_number(name, dtype):
     # A multiple of every vector's length: native's loop for the last elements answers some of these differently.
     special = torch.tensor([nan, inf, -inf, 0.0, -0.0, 0.5, -0.5, 3.0, -3.0, 1.0, -1.0, 6.0, -6.0, 2.0, -2.0, nan])
     check(ACTIVATIONS[name], special.repeat(64).to(dtype).requires_grad_(), exact=False)
-    ours, native = (ACTIVATIONS[name](special.repeat(64).to(d)).signbit().cpu() for d in ("minitorch", "cpu"))
-    finite = ~special.repeat(64).isnan()
-    assert torch.equal(ours[finite], native[finite])
+    ours, native = (ACTIVATIONS[name](special.repeat(64).to(d)).cpu() for d in ("minitorch", "cpu"))
+    number = ~native.isnan()
+    assert torch.equal(ours.signbit()[number], native.signbit()[number])
 
 
 def test_not_a_number_in_logit():

@@ -15,11 +15,11 @@ from minitorch_backend.bench.case import Case, Setup, forward, training
 from minitorch_backend.bench.command import bench
 from minitorch_backend.bench.race import Budget
 from minitorch_backend.bench.results import Result, Run
+from tests.python.twin import ASYNCHRONOUS
 
 SHORT = Budget(block=1e-4, rounds=3, target=1.0, seconds=0.0, least=3, warm=1e-3)
 CASES = case.load()
-BACKEND = _C.backend_name()
-NATIVE = runner.native(BACKEND).name
+NATIVE = runner.native(_C.backend_name()).name
 
 
 def run_one(made, **options):
@@ -154,7 +154,7 @@ def test_limits():
     assert limits.Limits.from_json(json.loads(json.dumps(found.to_json()))) == found
 
 
-@pytest.mark.skipif(BACKEND != "cpu", reason="probes of the CPU run on the CPU backend")
+@pytest.mark.skipif(ASYNCHRONOUS, reason="the CPU's limits are measured with the CPU backend")
 def test_probes_give_plausible_figures():
     measured = limits.measure_cpu(sizes=(2**20,))
     assert 1e8 < measured.copy[2**20] < 1e13 and 1e8 < measured.read[2**20] < 1e13
@@ -206,10 +206,11 @@ def folder(tmp_path):
             def broken(setup):
                 raise ValueError("broken on purpose")
 
+            BOTH = ("cpu", "cuda")
             CASES = [
-                Case("exp", lambda s: forward(torch.exp, s.normal(64)), bytes=512.0, quick=True, backends=BOTH),
+                Case("exp", lambda s: forward(torch.exp, s.normal(64)), bytes=512.0, backends=BOTH, quick=True),
                 Case("broken", broken, backends=BOTH),
-                Case("floored", lambda s: forward(torch.exp, s.normal(64)), floor=1e9, backends=BOTH),
+                Case("floored", lambda s: forward(torch.exp, s.normal(64)), backends=BOTH, floor=1e9),
             ]
         """)
     )

@@ -62,6 +62,7 @@ def test_the_switch_is_restored_after_an_error():
     assert torch._C._is_multithreading_enabled()
 
 
+@pytest.mark.skipif(ASYNCHRONOUS, reason="a forked child cannot use a GPU: see test_device")
 @pytest.mark.parametrize("before", ["", "step()"])
 def test_a_forked_child_has_backward_passes(before):
     code = f"""

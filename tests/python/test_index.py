@@ -401,6 +401,8 @@ def test_vector_index(dim):
 
 @pytest.mark.parametrize("dtype", ALL)
 def test_vector_index_dtypes(dtype):
+    # A GPU adds what goes to one element in any order, and 16-bit floats round each sum.
+    exact = not (ASYNCHRONOUS and dtype in (torch.bfloat16, torch.float16))
     i = torch.tensor([1, 0, 1, 3])
     x, s = values(4, 3, dtype=dtype), values(4, 3, dtype=dtype)
     check(
@@ -413,6 +415,7 @@ def test_vector_index_dtypes(dtype):
         x,
         i,
         s,
+        exact=exact,
     )
     check(
         lambda x, i, s: (x.index_add(0, i, s, alpha=1 if dtype == torch.bool else 2), x.take(i), x.put(i[1:], s[0])),

@@ -5,7 +5,7 @@ import time
 import pytest
 import torch
 
-import minitorch_backend  # noqa: F401
+import minitorch_backend
 
 mt = torch.minitorch
 
@@ -23,6 +23,39 @@ def test_priorities():
     assert mt.Stream().priority == 0
     assert mt.Stream(priority=-1).priority == -1
     assert mt.default_stream().priority == 0
+
+
+def test_streams_of_other_code():
+    assert mt.default_stream().native_handle == 0
+    if minitorch_backend._C.backend_name() == "cpu":
+        assert mt.Stream().native_handle == 0
+        with pytest.raises(RuntimeError, match="no streams but its own"):
+            mt.ExternalStream(1234)
+        return
+    ours = mt.Stream(priority=-1)
+    assert ours.native_handle != 0
+    other = mt.ExternalStream(ours.native_handle)
+    assert other.native_handle == ours.native_handle and other.priority == -1
+    assert mt.ExternalStream(ours.native_handle) == other and mt.ExternalStream(0) == mt.default_stream()
+    with mt.stream(other):
+        x = torch.ones(1000, device="minitorch") + 1
+    other.synchronize()
+    assert x.sum().item() == 2000
+
+
+@pytest.mark.skipif(minitorch_backend._C.device_count() < 2, reason="needs two GPUs")
+def test_two_devices():
+    x = torch.arange(100_000.0).to("minitorch:0")
+    y = x.to("minitorch:1")
+    assert torch.equal(y.cpu(), x.cpu()) and torch.equal((y * 2).to("minitorch:0"), x * 2)
+    assert torch.equal(x.view(100, 1000).t().to("minitorch:1").cpu(), x.cpu().view(100, 1000).t())
+    with torch.device("minitorch:1"):
+        event = mt.Event(enable_timing=True)
+        event.record(mt.current_stream(1))
+    event.synchronize()
+    mt.synchronize(1)
+    with pytest.raises(RuntimeError, match="device"):
+        x + y
 
 
 def test_new_streams_differ_and_compare_by_identity():

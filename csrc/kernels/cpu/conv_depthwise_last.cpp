@@ -176,11 +176,10 @@ void gather_depthwise_last(const Gather& g) {
           x += kPositions;
           continue;
         }
-        for_each_block<E>(
-            channels, [&]<int kVectors>(int64_t c, int lanes) __attribute__((always_inline)) {
-              filter_position<S, kVectors>(g, line, count, source + c, x * g.step[2], weight + c, width, bias + c,
-                                           lanes, target + x * g.target.strides[4] + c);
-            });
+        for_each_block<E>(channels, [&]<int kVectors>(int64_t c, int lanes) __attribute__((always_inline)) {
+          filter_position<S, kVectors>(g, line, count, source + c, x * g.step[2], weight + c, width, bias + c, lanes,
+                                       target + x * g.target.strides[4] + c);
+        });
         x++;
       }
     }
@@ -215,12 +214,11 @@ void weight_depthwise_last(const Gather& g) {
             if (low >= high) continue;
             const S* const source =
                 reinterpret_cast<const S*>(g.source.data) + line[l].source + (low * step + shift) * g.source.strides[4];
-            for_each_block<E>(
-                channels, [&]<int kVectors>(int64_t c, int lanes) __attribute__((always_inline)) {
-                  correlate_tap<S, kVectors>(gradient + low * g.target.strides[4] + c, g.target.strides[4], source + c,
-                                             step * g.source.strides[4], high - low, lanes,
-                                             to + (line[l].tap + t) * width + c);
-                });
+            for_each_block<E>(channels, [&]<int kVectors>(int64_t c, int lanes) __attribute__((always_inline)) {
+              correlate_tap<S, kVectors>(gradient + low * g.target.strides[4] + c, g.target.strides[4], source + c,
+                                         step * g.source.strides[4], high - low, lanes,
+                                         to + (line[l].tap + t) * width + c);
+            });
           }
       }
     }

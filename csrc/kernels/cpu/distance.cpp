@@ -1,10 +1,8 @@
 // Distances on the CPU: each is a reduction over a row, kept in a vector of partial results so that the loop
 // vectorises. Gradients go over one row of x1 at a time, which no other thread writes to.
-#include <cmath>
 #include <cstring>
 
-#include "kernels/distance.h"
-#include "kernels/functors/pointwise.h"
+#include "kernels/functors/distance.h"
 #include "core/parallel.h"
 
 namespace minitorch {
@@ -13,85 +11,7 @@ namespace {
 
 constexpr int kLanes = 16;
 
-// |d|^p for d >= 0. In single precision through the logarithm in double, which vectorises.
-MT_INLINE float power(float d, float p) {
-  using namespace math::detail;
-  const double value = exp_single(static_cast<double>(p) * log_any<Precision::single>(static_cast<double>(d)));
-  return static_cast<float>(d == 0.0f ? 0.0 : value);
-}
-MT_INLINE double power(double d, double p) { return ::pow(d, p); }
-
-// A norm: how an absolute difference counts, how counts combine, and the distance in the end; for a distance r with
-// gradient g a factor common to the whole row, and from it the gradient by the difference d.
-template <class T>
-struct CountNorm {
-  MT_INLINE explicit CountNorm(T) {}
-  MT_INLINE T term(T d) const { return d != d ? d : T(d != T(0)); }
-  MT_INLINE T join(T a, T b) const { return a + b; }
-  MT_INLINE T finish(T sum) const { return sum; }
-  MT_INLINE T factor(T, T) const { return T(0); }
-  MT_INLINE T slope(T, T, T) const { return T(0); }
-};
-template <class T>
-MT_INLINE T sign(T d) {
-  return T(d > T(0)) - T(d < T(0));
-}
-template <class T>
-struct OneNorm {
-  MT_INLINE explicit OneNorm(T) {}
-  MT_INLINE T term(T d) const { return d; }
-  MT_INLINE T join(T a, T b) const { return a + b; }
-  MT_INLINE T finish(T sum) const { return sum; }
-  MT_INLINE T factor(T g, T) const { return g; }
-  MT_INLINE T slope(T d, T f, T) const { return f * sign(d); }
-};
-template <class T>
-struct TwoNorm {
-  MT_INLINE explicit TwoNorm(T) {}
-  MT_INLINE T term(T d) const { return d * d; }
-  MT_INLINE T join(T a, T b) const { return a + b; }
-  MT_INLINE T finish(T sum) const { return std::sqrt(sum); }
-  MT_INLINE T factor(T g, T r) const { return r == T(0) ? T(0) : g / r; }
-  MT_INLINE T slope(T d, T f, T) const { return f * d; }
-};
-template <class T>
-struct LargestNorm {
-  MT_INLINE explicit LargestNorm(T) {}
-  MT_INLINE T term(T d) const { return d; }
-  MT_INLINE T join(T a, T b) const { return b > a ? b : a; }  // passes over NaN, as native
-  MT_INLINE T finish(T most) const { return most; }
-  MT_INLINE T factor(T g, T) const { return g; }
-  MT_INLINE T slope(T d, T f, T r) const { return (d < T(0) ? -d : d) == r ? f * sign(d) : T(0); }
-};
-template <class T>
-struct PNorm {
-  T p;
-  MT_INLINE explicit PNorm(T p) : p(p) {}
-  MT_INLINE T term(T d) const { return power(d, p); }
-  MT_INLINE T join(T a, T b) const { return a + b; }
-  MT_INLINE T finish(T sum) const { return std::pow(sum, T(1) / p); }
-  MT_INLINE T factor(T g, T r) const { return r == T(0) ? T(0) : g / std::pow(r, p - T(1)); }
-  MT_INLINE T slope(T d, T f, T) const {
-    const T size = d < T(0) ? -d : d;
-    const T value = p < T(2) ? sign(d) * power(size, p - T(1)) : d * power(size, p - T(2));
-    return p < T(1) && d == T(0) ? T(0) : value * f;
-  }
-};
-
-template <class T, class F>
-void with_norm(double p, const F& f) {
-  if (p == 0.0) {
-    f(CountNorm<T>(T(0)));
-  } else if (p == 1.0) {
-    f(OneNorm<T>(T(1)));
-  } else if (p == 2.0) {
-    f(TwoNorm<T>(T(2)));
-  } else if (std::isinf(p)) {
-    f(LargestNorm<T>(T(0)));
-  } else {
-    f(PNorm<T>(static_cast<T>(p)));
-  }
-}
+using namespace distance;
 
 template <class T, class N>
 MT_INLINE T row_distance(const N& norm, const T* a, const T* b, int64_t m) {

@@ -2,16 +2,17 @@
 // draws on) once, in loops over points that vectorise; every channel then gathers by them. Gradients of the image
 // scatter by the same taps, one channel's plane at a time, so threads never share an element.
 #include <algorithm>
-#include <cmath>
 #include <cstring>
 
 #include "kernels/cpu/scratch.h"
 #include "core/parallel.h"
-#include "kernels/grid_sample.h"
+#include "kernels/functors/grid_sample.h"
 
 namespace minitorch {
 inline namespace MINITORCH_ARCH {
 namespace {
+
+using namespace grid_sampling;
 
 constexpr int kPoints = 64;  // grid points in a block
 
@@ -25,105 +26,11 @@ struct AxisTaps {
   alignas(64) C scale[kPoints];
 };
 
-// Native's two kernels differ in how they round, and in where NaN ends up: at the first pixel in two dimensions, at the
-// last in three.
-template <class C>
-struct Coordinates {
-  C size, last, low, span;
-  bool planar, align_corners;
-  GridPadding padding;
-  MT_INLINE Coordinates(const GridSampleArgs& a, int64_t extent)
-      : size(C(extent)),
-        last(C(extent - 1)),
-        low(a.align_corners ? C(0) : C(-0.5)),
-        span(a.align_corners ? C(extent - 1) : C(extent)),
-        planar(a.dims == 2),
-        align_corners(a.align_corners),
-        padding(a.padding) {}
-
-  MT_INLINE C scale() const { return (align_corners ? last : size) / 2; }
-  MT_INLINE C pixel(C x) const {
-    if (planar) return align_corners ? (x + 1) * (last / 2) : (x + 1) * (size / 2) - C(0.5);
-    return align_corners ? (x + 1) / 2 * last : ((x + 1) * size - 1) / 2;
-  }
-  // Brings a coordinate into the image as the padding says; *slope is multiplied with the derivative.
-  MT_INLINE C inside(C x, C* slope) const {
-    if (padding == GridPadding::zeros) return x;
-    C factor = C(1);
-    if (padding == GridPadding::reflection) {
-      if (span == 0) {
-        *slope = C(0);
-        return C(0);
-      }
-      C distance = x - low;
-      factor = distance < 0 ? C(-1) : C(1);
-      distance = distance < 0 ? -distance : distance;
-      const C turns = ::floor(distance / span), rest = distance - turns * span;
-      const bool odd = turns - 2 * ::floor(turns / 2) != 0;
-      x = (odd ? span - rest : rest) + low;
-      factor = odd ? -factor : factor;
-    }
-    *slope *= x > 0 && x < last ? factor : C(0);
-    if (planar) {
-      x = x > 0 ? x : C(0);
-      return x < last ? x : last;
-    }
-    x = x < 0 ? C(0) : x;
-    return x < last ? x : last;
-  }
-  // -1 unless the (whole) coordinate is a pixel.
-  MT_INLINE int32_t index(C x) const { return x >= 0 && x <= last ? static_cast<int32_t>(x) : -1; }
-};
-
-// Keys' cubic convolution weights with a = -0.75, and their derivatives by t.
-template <class C>
-MT_INLINE void cubic(C t, C* w, C* d) {
-  constexpr C a = C(-0.75);
-  const C u = t + 1, s = 1 - t, r = 2 - t;
-  w[0] = ((a * u - 5 * a) * u + 8 * a) * u - 4 * a;
-  w[1] = ((a + 2) * t - (a + 3)) * t * t + 1;
-  w[2] = ((a + 2) * s - (a + 3)) * s * s + 1;
-  w[3] = ((a * r - 5 * a) * r + 8 * a) * r - 4 * a;
-  d[0] = (3 * a * u - 10 * a) * u + 8 * a;
-  d[1] = (3 * (a + 2) * t - 2 * (a + 3)) * t;
-  d[2] = -(3 * (a + 2) * s - 2 * (a + 3)) * s;
-  d[3] = -((3 * a * r - 10 * a) * r + 8 * a);
-}
-
 template <class C, int K>
 void fill_axis(const GridSampleArgs& a, int64_t extent, const C* x, int n, AxisTaps<C, K>& taps) {
   const Coordinates<C> c(a, extent);
-  for (int j = 0; j < n; j++) {
-    C slope = c.scale();
-    C p = c.pixel(x[j]);
-    if constexpr (K == 1) {
-      p = ::nearbyint(c.inside(p, &slope));
-      taps.index[0][j] = c.index(p);
-      taps.weight[0][j] = C(1);
-      taps.slope[0][j] = C(0);
-    } else if constexpr (K == 2) {
-      p = c.inside(p, &slope);
-      const C first = ::floor(p), t = p - first;
-      taps.index[0][j] = c.index(first);
-      taps.index[1][j] = c.index(first + 1);
-      taps.weight[0][j] = (first + 1) - p;
-      taps.weight[1][j] = t;
-      taps.slope[0][j] = C(-1);
-      taps.slope[1][j] = C(1);
-    } else {
-      const C first = ::floor(p);
-      C w[4], d[4];
-      cubic(p - first, w, d);
-      for (int k = 0; k < 4; k++) {
-        C ignored = C(1);
-        const C q = c.inside(first + C(k - 1), &ignored);
-        taps.index[k][j] = c.index(::trunc(q));
-        taps.weight[k][j] = w[k];
-        taps.slope[k][j] = d[k];
-      }
-    }
-    taps.scale[j] = slope;
-  }
+  for (int j = 0; j < n; j++)
+    taps.scale[j] = point_taps<C, K, kPoints>(c, x[j], taps.index[0] + j, taps.weight[0] + j, taps.slope[0] + j);
 }
 
 // All pixels that the points of a block draw on: the products of the axes' taps.

@@ -173,8 +173,7 @@ struct BlockOf<F, R (F::*)(In...) const> {
       } else {
         loop(f, reinterpret_cast<R*>(ptrs[0]), n, reinterpret_cast<const read_t<In>*>(ptrs[1 + I])...);
       }
-    }
-    (std::index_sequence_for<In...>{});
+    }(std::index_sequence_for<In...>{});
   }
 
   static constexpr Block make() {

@@ -63,21 +63,20 @@ void softmax_columns(SoftmaxOp op, const Columns<T>& y, const Columns<T>& x, int
     for (int64_t j = 0; j < w; j++) m[j] = a[j] > m[j] ? a[j] : m[j];
   }
   const bool log = op == SoftmaxOp::log_softmax;
-  sum_rows(
-      sum, n, w, [&](T * part, int64_t r) __attribute__((always_inline)) {
-        const T* a = x.row(r);
-        T* b = y.row(r);
-        if (log) {
-          for (int64_t j = 0; j < w; j++) part[j] += exp_nonpositive<T>(a[j] - m[j]);
-        } else {
+  sum_rows(sum, n, w, [&](T* part, int64_t r) __attribute__((always_inline)) {
+    const T* a = x.row(r);
+    T* b = y.row(r);
+    if (log) {
+      for (int64_t j = 0; j < w; j++) part[j] += exp_nonpositive<T>(a[j] - m[j]);
+    } else {
 #pragma GCC ivdep
-          for (int64_t j = 0; j < w; j++) {
-            const T e = exp_nonpositive<T>(a[j] - m[j]);
-            b[j] = e;
-            part[j] += e;
-          }
-        }
-      });
+      for (int64_t j = 0; j < w; j++) {
+        const T e = exp_nonpositive<T>(a[j] - m[j]);
+        b[j] = e;
+        part[j] += e;
+      }
+    }
+  });
   if (log)
     for (int64_t j = 0; j < w; j++) sum[j] = math::log(sum[j]);
   else
@@ -100,14 +99,13 @@ void softmax_backward_columns(SoftmaxOp op, const Columns<T>& dx, const Columns<
                               int64_t w) {
   T sum[kMaxTile];
   const bool log = op == SoftmaxOp::log_softmax;
-  sum_rows(
-      sum, n, w, [&](T * part, int64_t r) __attribute__((always_inline)) {
-        const T *g = dy.row(r), *v = y.row(r);
-        if (log)
-          for (int64_t j = 0; j < w; j++) part[j] += g[j];
-        else
-          for (int64_t j = 0; j < w; j++) part[j] += g[j] * v[j];
-      });
+  sum_rows(sum, n, w, [&](T* part, int64_t r) __attribute__((always_inline)) {
+    const T *g = dy.row(r), *v = y.row(r);
+    if (log)
+      for (int64_t j = 0; j < w; j++) part[j] += g[j];
+    else
+      for (int64_t j = 0; j < w; j++) part[j] += g[j] * v[j];
+  });
   for (int64_t r = 0; r < n; r++) {
     const T *g = dy.row(r), *v = y.row(r);
     T* d = dx.row(r);
@@ -209,17 +207,17 @@ template <class T>
 void masked_row(T* y, const T* x, const bool* mask, int64_t n) {
   T m = -std::numeric_limits<T>::infinity();
   for (int64_t i = 0; i < n; i++) m = !mask[i] && x[i] > m ? x[i] : m;
-  const double total = sum_of<T>(
-      n, [&](int64_t i)
-             __attribute__((always_inline)) { return y[i] = mask[i] ? T(0) : exp_nonpositive<T>(x[i] - m); });
+  const double total = sum_of<T>(n, [&](int64_t i) __attribute__((always_inline)) {
+    return y[i] = mask[i] ? T(0) : exp_nonpositive<T>(x[i] - m);
+  });
   const T scale = static_cast<T>(1 / total);
   for (int64_t i = 0; i < n; i++) y[i] *= scale;
 }
 
 template <class T>
 void masked_backward_row(T* dx, const T* dy, const T* y, const bool* mask, int64_t n) {
-  const T dot = static_cast<T>(sum_of<T>(
-      n, [&](int64_t i) __attribute__((always_inline)) { return mask[i] ? T(0) : dy[i] * y[i]; }));
+  const T dot = static_cast<T>(
+      sum_of<T>(n, [&](int64_t i) __attribute__((always_inline)) { return mask[i] ? T(0) : dy[i] * y[i]; }));
   for (int64_t i = 0; i < n; i++) dx[i] = mask[i] ? T(0) : (dy[i] - dot) * y[i];
 }
 

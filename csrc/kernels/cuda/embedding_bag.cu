@@ -38,7 +38,7 @@ __global__ void __launch_bounds__(kThreads) bag_columns(const __grid_constant__ 
     C value = C(0);
     for (int64_t i = begin; i < end; i++) {
       const int64_t row = a.indices[i];
-      if (row == a.padding_idx || !report.good(row, a.rows)) continue;
+      if (!report.good(row, a.rows) || row == a.padding_idx) continue;
       const C x = convert<C>(weight[row * a.weight_strides[0] + d * a.weight_strides[1]]);
       if (a.mode == BagMode::max) {
         if (size == 0 || x > value) {
@@ -57,12 +57,16 @@ __global__ void __launch_bounds__(kThreads) bag_columns(const __grid_constant__ 
 }
 
 // What does not depend on the column: a warp a bag.
-__global__ void __launch_bounds__(kThreads) describe_bags(const __grid_constant__ EmbeddingBagArgs a) {
+__global__ void __launch_bounds__(kThreads)
+    describe_bags(const __grid_constant__ EmbeddingBagArgs a, cuda::Fault* fault) {
   const int lane = static_cast<int>(threadIdx.x) % 32;
   const int64_t warps = int64_t{gridDim.x} * (kThreads / 32);
   for (int64_t b = (blockIdx.x * int64_t{kThreads} + threadIdx.x) / 32; b < a.bags; b += warps) {
     int64_t begin, end, size = 0;
     bag_limits(a, b, begin, end);
+    const int64_t offset = a.offsets[b], least = b > 0 ? a.offsets[b - 1] : 0;
+    if (lane == 0 && (offset < least || offset > a.count))
+      cuda::report_fault(fault, "embedding_bag: offsets must not decrease or pass input's length");
     for (int64_t i = begin + lane; i < end; i += 32) {
       size += a.indices[i] != a.padding_idx;
       if (a.position_bag != nullptr) a.position_bag[i] = b;
@@ -75,8 +79,7 @@ __global__ void __launch_bounds__(kThreads) describe_bags(const __grid_constant_
 void bag(const EmbeddingBagArgs& a) {
   if (a.bags == 0) return;
   const cudaStream_t stream = cuda::current_stream();
-  if (a.position_bag != nullptr || a.bag_sizes != nullptr)
-    describe_bags<<<grid_for(a.bags * 32), kThreads, 0, stream>>>(a);
+  describe_bags<<<grid_for(a.bags * 32), kThreads, 0, stream>>>(a, cuda::fault_record());
   if (a.dim > 0 && !dispatch(a.dtype, FloatingTypes{}, [&](auto tag) {
         bag_columns<typename decltype(tag)::type>
             <<<grid_for(a.bags * a.dim), kThreads, 0, stream>>>(a, {cuda::fault_record(), "embedding_bag"});
@@ -119,12 +122,13 @@ __global__ void __launch_bounds__(kThreads)
   for (int64_t i = (blockIdx.x * int64_t{kThreads} + threadIdx.x) / 32; i < a.count; i += warps) {
     const int64_t row = a.indices[i];
     C sum = C(0);
-    if (row != a.padding_idx && (row >= 0 && row < a.rows)) {
+    const bool inside = row >= 0 && row < a.rows;
+    if (row != a.padding_idx && inside) {
       const T* g = reinterpret_cast<const T*>(a.grad) + a.bags[i] * a.grad_strides[0];
       const T* w = reinterpret_cast<const T*>(a.weight) + row * a.weight_strides[0];
       for (int64_t d = lane; d < a.dim; d += 32)
         sum += convert<C>(g[d * a.grad_strides[1]]) * convert<C>(w[d * a.weight_strides[1]]);
-    } else if (row != a.padding_idx && lane == 0) {
+    } else if (!inside && lane == 0) {
       report.good(row, a.rows);
     }
     sum = warp_reduce(sum, Sum());

@@ -66,28 +66,35 @@ __device__ __forceinline__ compute_t<T> lowest() {
   }
 }
 
+// Writes output i of `a`, MaxPoolArgs or FractionalMaxPoolArgs: the window's largest element, where NaN is the largest,
+// and its index.
+template <class T, class Args>
+__device__ __forceinline__ void put_maximum(const Args& a, const Position& p, const Span (&span)[3], int64_t i) {
+  using C = compute_t<T>;
+  C best = lowest<T>();
+  int64_t at = (span[0].start * a.shape.in[1] + span[1].start) * a.shape.in[2] + span[2].start;
+  for (int64_t d = span[0].start; d < span[0].end; d += span[0].step)
+    for (int64_t h = span[1].start; h < span[1].end; h += span[1].step)
+      for (int64_t w = span[2].start; w < span[2].end; w += span[2].step) {
+        const int64_t flat = (d * a.shape.in[1] + h) * a.shape.in[2] + w;
+        const C x = convert<C>(static_cast<const T*>(a.x)[offset_of(a.shape, a.shape.in, p.n, p.c, flat)]);
+        if (x > best || x != x) {
+          best = x;
+          at = flat;
+        }
+      }
+  static_cast<T*>(a.y)[i] = convert<T>(best);
+  static_cast<int64_t*>(a.indices)[i] = at;
+}
+
 template <class T>
 __global__ void __launch_bounds__(kThreads) max_windows(const __grid_constant__ MaxPoolArgs a, int64_t numel) {
-  using C = compute_t<T>;
   MT_GRID_LOOP(i, numel) {
     const Position p = position_of(a.shape, a.shape.out, i);
     Span span[3];
 #pragma unroll
     for (int d = 0; d < 3; d++) span[d] = span_of(a.shape, a.window, d, p.at[d]);
-    C best = lowest<T>();
-    int64_t at = (span[0].start * a.shape.in[1] + span[1].start) * a.shape.in[2] + span[2].start;
-    for (int64_t d = span[0].start; d < span[0].end; d += span[0].step)
-      for (int64_t h = span[1].start; h < span[1].end; h += span[1].step)
-        for (int64_t w = span[2].start; w < span[2].end; w += span[2].step) {
-          const int64_t flat = (d * a.shape.in[1] + h) * a.shape.in[2] + w;
-          const C x = convert<C>(static_cast<const T*>(a.x)[offset_of(a.shape, a.shape.in, p.n, p.c, flat)]);
-          if (x > best || x != x) {
-            best = x;
-            at = flat;
-          }
-        }
-    static_cast<T*>(a.y)[i] = convert<T>(best);
-    static_cast<int64_t*>(a.indices)[i] = at;
+    put_maximum<T>(a, p, span, i);
   }
 }
 
@@ -119,32 +126,21 @@ __global__ void __launch_bounds__(kThreads)
   MT_GRID_LOOP(i, numel) {
     const Position p = position_of(a.shape, a.shape.out, i);
     const int64_t image = p.n * a.shape.c + p.c;
-    int64_t start[3];
+    Span span[3];
     for (int d = 0; d < 3; d++) {
       const int64_t count = a.shape.out[d], reach = a.shape.in[d] - a.kernel[d];
       const T u = static_cast<const T*>(a.samples)[image * a.sample_count + a.sample_index[d]];
-      start[d] = reach;
+      int64_t start = reach;
       if (p.at[d] < count - 1) {
         const T alpha = convert<T>(convert<C>(convert<T>(static_cast<C>(reach))) /
                                    convert<C>(convert<T>(static_cast<C>(count - 1))));
         const T shifted = convert<T>(convert<C>(convert<T>(static_cast<C>(p.at[d]))) + convert<C>(u));
-        start[d] = truncated_product(shifted, alpha) - truncated_product(u, alpha);
+        start = truncated_product(shifted, alpha) - truncated_product(u, alpha);
       }
+      start = min(max(start, int64_t{0}), reach);  // samples outside [0, 1) stay inside the image
+      span[d] = {start, start + a.kernel[d], 1, a.kernel[d]};
     }
-    C best = lowest<T>();
-    int64_t at = (start[0] * a.shape.in[1] + start[1]) * a.shape.in[2] + start[2];
-    for (int64_t d = start[0]; d < start[0] + a.kernel[0]; d++)
-      for (int64_t h = start[1]; h < start[1] + a.kernel[1]; h++)
-        for (int64_t w = start[2]; w < start[2] + a.kernel[2]; w++) {
-          const int64_t flat = (d * a.shape.in[1] + h) * a.shape.in[2] + w;
-          const C x = convert<C>(static_cast<const T*>(a.x)[offset_of(a.shape, a.shape.in, p.n, p.c, flat)]);
-          if (x > best || x != x) {
-            best = x;
-            at = flat;
-          }
-        }
-    static_cast<T*>(a.y)[i] = convert<T>(best);
-    static_cast<int64_t*>(a.indices)[i] = at;
+    put_maximum<T>(a, p, span, i);
   }
 }
 

@@ -86,6 +86,9 @@ __device__ __forceinline__ V block_scan(V value, V* shared, const V& identity, c
   return result;
 }
 
+template <class C>
+using carried_t = std::conditional_t<std::is_same_v<C, float>, double, C>;
+
 template <class V>
 struct AddValues {
   static __device__ V identity() { return V(0); }
@@ -107,9 +110,11 @@ struct LogAddValues {
   }
 };
 
-template <class C, class F>
+// Elements are loaded and stored as C and combined as A: single-precision sums and products are carried in double, as
+// native has them.
+template <class C, class A, class F>
 __global__ void __launch_bounds__(kThreads) scan_lines(const __grid_constant__ Args a, F combine) {
-  __shared__ C shared[33];
+  __shared__ A shared[33];
   const int64_t in_size = static_cast<int64_t>(size_of(a.in_dtype)),
                 out_size = static_cast<int64_t>(size_of(a.out_dtype));
   for (int64_t line = blockIdx.x; line < a.lines; line += gridDim.x) {
@@ -118,23 +123,24 @@ __global__ void __launch_bounds__(kThreads) scan_lines(const __grid_constant__ A
       from += at * a.in_strides[d];
       to += at * a.out_strides[d];
     });
-    C carry = F::identity();
+    A carry = F::identity();
     for (int64_t base = 0; base < a.length; base += int64_t{kEach} * blockDim.x) {
-      C mine[kEach];
+      A mine[kEach];
       const int64_t first = base + int64_t{kEach} * threadIdx.x;
 #pragma unroll
       for (int e = 0; e < kEach; e++) {
-        mine[e] = first + e < a.length ? load_as<C>(a.in + (from + (first + e) * a.in_step) * in_size, a.in_dtype)
+        mine[e] = first + e < a.length ? A(load_as<C>(a.in + (from + (first + e) * a.in_step) * in_size, a.in_dtype))
                                        : F::identity();
         if (e > 0) mine[e] = combine(mine[e - 1], mine[e]);
       }
-      C before, total;
+      A before, total;
       block_scan(mine[kEach - 1], shared, F::identity(), combine, before, total);
-      const C start = combine(carry, before);
+      const A start = combine(carry, before);
 #pragma unroll
       for (int e = 0; e < kEach; e++)
         if (first + e < a.length)
-          store_as<C>(a.out + (to + (first + e) * a.out_step) * out_size, a.out_dtype, combine(start, mine[e]));
+          store_as<C>(a.out + (to + (first + e) * a.out_step) * out_size, a.out_dtype,
+                      static_cast<C>(combine(start, mine[e])));
       carry = combine(carry, total);
     }
   }
@@ -196,17 +202,19 @@ void scan(ScanOp op, const TensorView& output, const TensorView& input, int dim)
   const DType out = output.dtype;
   const DType compute = is_integral(out) || out == DType::Bool ? DType::I64 : compute_dtype(out);
   const auto start = [&](auto tag, auto combine) {
-    scan_lines<typename decltype(tag)::type>
+    scan_lines<typename decltype(tag)::type, decltype(combine.identity())>
         <<<blocks_for(a.lines), threads_for(a.length, kEach), 0, cuda::current_stream()>>>(a, combine);
   };
   using All = Types<float, double, int64_t, Complex<float>, Complex<double>>;
   bool known = false;
   switch (op) {
     case ScanOp::sum:
-      known = dispatch(compute, All{}, [&](auto tag) { start(tag, AddValues<typename decltype(tag)::type>()); });
+      known =
+          dispatch(compute, All{}, [&](auto tag) { start(tag, AddValues<carried_t<typename decltype(tag)::type>>()); });
       break;
     case ScanOp::prod:
-      known = dispatch(compute, All{}, [&](auto tag) { start(tag, MultiplyValues<typename decltype(tag)::type>()); });
+      known = dispatch(compute, All{},
+                       [&](auto tag) { start(tag, MultiplyValues<carried_t<typename decltype(tag)::type>>()); });
       break;
     case ScanOp::logsumexp:
       known =

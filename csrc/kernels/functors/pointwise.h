@@ -42,11 +42,17 @@ MT_UNARY_FUNCTOR(Rsqrt, T(1) / math::sqrt(x))
 #define MT_TRIG_EXCEPTIONS(argument, value)
 #else
 #define MT_TRIG_EXCEPTIONS(argument, value)                                      \
-  static MT_HD bool exceptional(T x) requires(!is_complex_v<T>) {                \
+  static MT_HD bool exceptional(T x)                                             \
+    requires(!is_complex_v<T>)                                                   \
+  {                                                                              \
     const T at = argument;                                                       \
     return !(at < T(math::detail::kTrigMax) && at > T(-math::detail::kTrigMax)); \
   }                                                                              \
-  MT_HD T exceptional_value(T x) const requires(!is_complex_v<T>) { return value; }
+  MT_HD T exceptional_value(T x) const                                           \
+    requires(!is_complex_v<T>)                                                   \
+  {                                                                              \
+    return value;                                                                \
+  }
 #endif
 #define MT_TRIG_FUNCTOR(Name, function)                                       \
   template <class T>                                                          \
@@ -236,15 +242,21 @@ struct DivTrunc {
 #if defined(__CUDA_ARCH__)
 #define MT_FMOD_EXCEPTIONS(expression)
 #else
-#define MT_FMOD_EXCEPTIONS(expression)                                                                                 \
-  static MT_HD bool exceptional(T a, T b) requires(std::is_floating_point_v<T>) { return !math::fmod_is_small(a, b); } \
-  MT_HD T exceptional_value(T a, T b) const requires(std::is_floating_point_v<T>) {                                    \
-    T mod;                                                                                                             \
-    if constexpr (sizeof(T) == 4)                                                                                      \
-      mod = ::fmodf(a, b);                                                                                             \
-    else                                                                                                               \
-      mod = ::fmod(a, b);                                                                                              \
-    return expression;                                                                                                 \
+#define MT_FMOD_EXCEPTIONS(expression)      \
+  static MT_HD bool exceptional(T a, T b)   \
+    requires(std::is_floating_point_v<T>)   \
+  {                                         \
+    return !math::fmod_is_small(a, b);      \
+  }                                         \
+  MT_HD T exceptional_value(T a, T b) const \
+    requires(std::is_floating_point_v<T>)   \
+  {                                         \
+    T mod;                                  \
+    if constexpr (sizeof(T) == 4)           \
+      mod = ::fmodf(a, b);                  \
+    else                                    \
+      mod = ::fmod(a, b);                   \
+    return expression;                      \
   }
 #endif
 template <class T>

@@ -4,6 +4,7 @@
 
 #include <array>
 #include <atomic>
+#include <map>
 #include <memory>
 #include <mutex>
 #include <vector>
@@ -31,13 +32,17 @@ class ScopedDevice {
  public:
   explicit ScopedDevice(int device) {
     cuda::check(cudaGetDevice(&previous_), "reading the current device");
-    if (device != previous_) cuda::check(cudaSetDevice(device), "changing the device");
+    changed_ = device != previous_;
+    if (changed_) cuda::check(cudaSetDevice(device), "changing the device");
   }
-  ~ScopedDevice() { cudaSetDevice(previous_); }
+  ~ScopedDevice() {
+    if (changed_) cudaSetDevice(previous_);
+  }
   ScopedDevice(const ScopedDevice&) = delete;
 
  private:
   int previous_ = 0;
+  bool changed_ = false;
 };
 
 class CudaBackend final : public Backend {
@@ -104,8 +109,30 @@ class CudaBackend final : public Backend {
     const std::lock_guard lock(s.mutex);
     return {device, create_stream(s, device, priority < 0)};
   }
-  bool query_stream(Stream stream) override { return finished(cudaStreamQuery(handle(stream)), "querying a stream"); }
+  // The same handle makes the same stream. Its index goes on counting with ours.
+  Stream external_stream(int device, void* stream) override {
+    check_device(device);
+    const auto native = static_cast<cudaStream_t>(stream);
+    if (native == nullptr) return {device, 0};
+    Streams& s = *streams_[device];
+    const std::lock_guard lock(s.mutex);
+    for (const int64_t id : s.external)
+      if (s.handles[id / 2 - 1] == native) return {device, id};
+    const ScopedDevice scope(device);
+    int priority = 0;
+    cuda::check(cudaStreamGetPriority(native, &priority), "asking a stream for its priority");
+    s.handles.push_back(native);
+    s.external.push_back(2 * static_cast<int64_t>(s.handles.size()) + (priority < 0));
+    return {device, s.external.back()};
+  }
+  void* stream_handle(Stream stream) const override { return handle(stream); }
+  // The default stream's handle, null, means that of the current device: hence the scopes here and below.
+  bool query_stream(Stream stream) override {
+    const ScopedDevice scope(stream.device);
+    return finished(cudaStreamQuery(handle(stream)), "querying a stream");
+  }
   void synchronize_stream(Stream stream) override {
+    const ScopedDevice scope(stream.device);
     cuda::check(cudaStreamSynchronize(handle(stream)), "synchronising a stream");
     cuda::raise_fault();
   }
@@ -131,10 +158,12 @@ class CudaBackend final : public Backend {
   }
   void record_event(Event* event, Stream stream) override {
     auto* e = static_cast<CudaEvent*>(event);
+    const ScopedDevice scope(stream.device);
     cuda::check(cudaEventRecord(e->handle, handle(stream)), "recording an event");
     e->recorded = true;
   }
   void wait_event(Event* event, Stream stream) override {
+    const ScopedDevice scope(stream.device);
     cuda::check(cudaStreamWaitEvent(handle(stream), static_cast<CudaEvent*>(event)->handle), "waiting for an event");
   }
   bool query_event(Event* event) override {
@@ -185,15 +214,29 @@ class CudaBackend final : public Backend {
   void host_free(void* ptr, size_t) noexcept override { cudaFreeHost(ptr); }
 
   void fill_bytes(void* ptr, unsigned char value, size_t bytes, Stream stream) override {
+    const ScopedDevice scope(stream.device);
     cuda::check(cudaMemsetAsync(ptr, value, bytes, handle(stream)), "filling memory");
   }
   void copy_bytes(void* to, const void* from, size_t bytes, Stream stream) override {
+    const ScopedDevice scope(stream.device);
     cuda::check(cudaMemcpyAsync(to, from, bytes, cudaMemcpyDefault, handle(stream)), "copying memory");
   }
   void copy_to_host(void* host, const void* device_ptr, size_t bytes, Stream stream) override {
+    const ScopedDevice scope(stream.device);
     cuda::check(cudaMemcpyAsync(host, device_ptr, bytes, cudaMemcpyDeviceToHost, handle(stream)),
                 "copying to the host");
     synchronize_stream(stream);
+  }
+  // Directly where the devices can reach each other; the driver goes by way of the host where they cannot.
+  void copy_between(void* to, const void* from, int from_device, size_t bytes, Stream stream) override {
+    const ScopedDevice scope(stream.device);
+    enable_peer(stream.device, from_device);
+    cuda::check(cudaMemcpyPeerAsync(to, stream.device, from, from_device, bytes, handle(stream)),
+                "copying between devices");
+  }
+  bool can_access_peer(int device, int peer) const override {
+    int can = 0;
+    return device != peer && cudaDeviceCanAccessPeer(&can, device, peer) == cudaSuccess && can != 0;
   }
 
   cudaStream_t handle(Stream stream) const {
@@ -211,8 +254,21 @@ class CudaBackend final : public Backend {
     std::mutex mutex;
     std::vector<cudaStream_t> handles;  // by index - 1
     std::vector<int64_t> pools[2];      // stream ids by priority
+    std::vector<int64_t> external;      // stream ids
     uint64_t turn[2] = {};
   };
+
+  // Lets `device`, the current one, reach the memory of `peer`, once.
+  void enable_peer(int device, int peer) {
+    const std::lock_guard lock(peers_mutex_);
+    bool& asked = peers_[{device, peer}];
+    if (asked) return;
+    asked = true;
+    if (!can_access_peer(device, peer)) return;
+    const cudaError_t error = cudaDeviceEnablePeerAccess(peer, 0);
+    cudaGetLastError();
+    if (error != cudaErrorPeerAccessAlreadyEnabled) cuda::check(error, "enabling access to another device");
+  }
 
   static int64_t create_stream(Streams& s, int device, bool high_priority) {
     const ScopedDevice scope(device);
@@ -237,6 +293,8 @@ class CudaBackend final : public Backend {
   std::vector<DeviceProperties> properties_;
   std::vector<int> threads_;
   std::vector<std::unique_ptr<Streams>> streams_;
+  std::mutex peers_mutex_;
+  std::map<std::pair<int, int>, bool> peers_;  // whether access was asked for
 };
 
 CudaBackend* instance = nullptr;

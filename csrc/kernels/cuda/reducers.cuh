@@ -1,0 +1,238 @@
+// What the reductions of reduce.cu compute: how a reducer starts, folds in an element, merges two partial results and
+// finishes. `first` is the slice's first element.
+#pragma once
+#include <cmath>
+#include <limits>
+
+#include "kernels/cuda/launch.cuh"
+#include "kernels/reduce.h"
+
+namespace minitorch {
+inline namespace MINITORCH_ARCH {
+namespace reduction {
+
+struct Params {
+  ReduceOp op;
+  double p, correction;
+};
+
+struct Args {
+  int64_t outputs, extent, segments;
+  Space kept, reduced;
+  int64_t kept_in[kCudaDims], kept_out[2][kCudaDims], reduced_in[kCudaDims];
+  const char* in;
+  char* out[2];
+  DType in_dtype, out_dtype[2];
+  bool packed;  // slices are dense, 16-byte aligned and of a type that is read 16 bytes at a time
+  char* partial;
+};
+
+template <class T>
+struct SumReducer {  // sum, nansum, mean
+  using Element = T;
+  using Acc = T;
+  static __device__ Acc init(const Params&) { return T(0); }
+  static __device__ void fold(Acc& acc, T x, int64_t, T, const Params& p) {
+    acc = acc + (p.op == ReduceOp::nansum && x != x ? T(0) : x);
+  }
+  static __device__ Acc merge(Acc a, Acc b, const Params&) { return a + b; }
+  static __device__ void finish(Acc acc, T, const Args& a, char* const* out, const Params& p) {
+    if constexpr (!std::is_integral_v<T>) {
+      if (p.op == ReduceOp::mean) acc = acc / T(static_cast<real_t<T>>(a.extent));
+    }
+    store_as<T>(out[0], a.out_dtype[0], acc);
+  }
+};
+
+template <class T>
+struct ProdReducer : SumReducer<T> {
+  static __device__ T init(const Params&) { return T(1); }
+  static __device__ void fold(T& acc, T x, int64_t, T, const Params&) { acc = acc * x; }
+  static __device__ T merge(T a, T b, const Params&) { return a * b; }
+};
+
+struct CountReducer {
+  using Element = bool;
+  using Acc = int64_t;
+  static __device__ Acc init(const Params&) { return 0; }
+  static __device__ void fold(Acc& acc, bool x, int64_t, bool, const Params&) { acc += x; }
+  static __device__ Acc merge(Acc a, Acc b, const Params&) { return a + b; }
+  static __device__ void finish(Acc acc, bool, const Args& a, char* const* out, const Params& p) {
+    if (p.op == ReduceOp::count_nonzero) {
+      store_as<int64_t>(out[0], a.out_dtype[0], acc);
+    } else {
+      store_as<bool>(out[0], a.out_dtype[0], p.op == ReduceOp::any ? acc > 0 : acc == a.extent);
+    }
+  }
+};
+
+template <class T>
+__device__ __forceinline__ T highest() {
+  if constexpr (std::is_floating_point_v<T>) {
+    return std::numeric_limits<T>::infinity();
+  } else {
+    return std::numeric_limits<T>::max();
+  }
+}
+template <class T>
+__device__ __forceinline__ T lowest() {
+  if constexpr (std::is_floating_point_v<T>) {
+    return -std::numeric_limits<T>::infinity();
+  } else {
+    return std::numeric_limits<T>::lowest();
+  }
+}
+
+template <class T>
+struct Located {
+  T value;
+  int64_t index;
+};
+
+// Maximum or minimum and where it first occurs. NaN wins.
+template <class T>
+struct ExtremumReducer {
+  using Element = T;
+  using Acc = Located<T>;
+  static __device__ bool is_max(const Params& p) {
+    return p.op == ReduceOp::max || p.op == ReduceOp::max_index || p.op == ReduceOp::argmax;
+  }
+  static __device__ Acc init(const Params& p) {
+    return {is_max(p) ? lowest<T>() : highest<T>(), std::numeric_limits<int64_t>::max()};
+  }
+  // A thread meets indices in rising order, so an equal value never replaces the one it holds.
+  static __device__ void fold(Acc& acc, T x, int64_t index, T, const Params& p) {
+    const bool better = is_max(p) ? x > acc.value : x < acc.value;
+    if (better || (x != x && acc.value == acc.value)) acc = {x, index};
+  }
+  static __device__ Acc merge(Acc a, Acc b, const Params& p) {
+    const bool nan_a = a.value != a.value, nan_b = b.value != b.value;
+    const bool better = is_max(p) ? b.value > a.value : b.value < a.value;
+    const bool equal = a.value == b.value || (nan_a && nan_b);
+    const bool take = equal ? b.index < a.index : nan_b || (better && !nan_a);
+    return take ? b : a;
+  }
+  static __device__ void finish(Acc acc, T, const Args& a, char* const* out, const Params& p) {
+    const bool only_index = p.op == ReduceOp::argmax || p.op == ReduceOp::argmin;
+    // Nothing was better than the initial value: all are equal to it.
+    if (acc.index == std::numeric_limits<int64_t>::max()) acc.index = 0;
+    if (only_index) {
+      store_as<int64_t>(out[0], a.out_dtype[0], acc.index);
+    } else {
+      store_as<T>(out[0], a.out_dtype[0], acc.value);
+      if (p.op == ReduceOp::max_index || p.op == ReduceOp::min_index)
+        store_as<int64_t>(out[1], a.out_dtype[1], acc.index);
+    }
+  }
+};
+
+// Not in line: it is large, and rare.
+template <class T>
+static __device__ __noinline__ T power(T x, T exponent) {
+  return ::pow(x, exponent);
+}
+
+template <class T>
+struct Bounds {
+  T low, high;
+};
+template <class T>
+struct AminmaxReducer {
+  using Element = T;
+  using Acc = Bounds<T>;
+  static __device__ Acc init(const Params&) { return {highest<T>(), lowest<T>()}; }
+  static __device__ T min(T a, T b) { return a != a ? a : (b != b || b < a ? b : a); }
+  static __device__ T max(T a, T b) { return a != a ? a : (b != b || b > a ? b : a); }
+  static __device__ void fold(Acc& acc, T x, int64_t, T, const Params&) {
+    acc.low = min(acc.low, x);
+    acc.high = max(acc.high, x);
+  }
+  static __device__ Acc merge(Acc a, Acc b, const Params&) { return {min(a.low, b.low), max(a.high, b.high)}; }
+  static __device__ void finish(Acc acc, T, const Args& a, char* const* out, const Params&) {
+    store_as<T>(out[0], a.out_dtype[0], acc.low);
+    store_as<T>(out[1], a.out_dtype[1], acc.high);
+  }
+};
+
+// (sum |x|^p)^(1/p) with the limits for p = 0, inf and -inf.
+template <class In>
+struct NormReducer {
+  using Element = In;
+  using T = real_t<In>;
+  using Acc = T;
+  static __device__ bool infinite(const Params& p) { return isinf(p.p); }
+  static __device__ Acc init(const Params& p) { return infinite(p) && p.p < 0 ? highest<T>() : T(0); }
+  static __device__ T magnitude(In x) {
+    if constexpr (is_complex_v<In>) {
+      return ::hypot(x.re, x.im);
+    } else {
+      return ::fabs(x);
+    }
+  }
+  static __device__ void fold(Acc& acc, In x, int64_t, In, const Params& p) {
+    if (p.p == 2) {
+      if constexpr (is_complex_v<In>) {
+        const T m = magnitude(x);
+        acc += m * m;
+      } else {
+        acc += x * x;
+      }
+      return;
+    }
+    const T m = magnitude(x);
+    if (infinite(p)) {
+      acc = merge(acc, m, p);
+    } else if (p.p == 0) {
+      acc += m != T(0) ? T(1) : T(0);
+    } else if (p.p == 1) {
+      acc += m;
+    } else {
+      acc += power(m, static_cast<T>(p.p));
+    }
+  }
+  static __device__ Acc merge(Acc a, Acc b, const Params& p) {
+    if (!infinite(p)) return a + b;
+    return a != a ? a : (b != b || (p.p > 0 ? b > a : b < a) ? b : a);
+  }
+  static __device__ void finish(Acc acc, In, const Args& a, char* const* out, const Params& p) {
+    if (p.op == ReduceOp::norm) {
+      if (p.p == 2) {
+        acc = ::sqrt(acc);
+      } else if (!infinite(p) && p.p != 0 && p.p != 1) {
+        acc = power(acc, T(1) / static_cast<T>(p.p));
+      }
+    }
+    store_as<T>(out[0], a.out_dtype[0], acc);
+  }
+};
+
+// Sums of deviations from the slice's first element and of their squares, in double: one pass, and what cancels is far
+// below single precision (T. Chan, G. Golub, R. LeVeque, "Algorithms for computing the sample variance", 1983).
+struct Deviations {
+  double sum, squares;
+};
+template <class T>
+struct MomentReducer {
+  using Element = T;
+  using Acc = Deviations;
+  static __device__ Acc init(const Params&) { return {0, 0}; }
+  static __device__ double centre(T first) { return isfinite(first) ? static_cast<double>(first) : 0.0; }
+  static __device__ void fold(Acc& acc, T x, int64_t, T first, const Params&) {
+    const double d = static_cast<double>(x) - centre(first);
+    acc.sum += d;
+    acc.squares += d * d;
+  }
+  static __device__ Acc merge(Acc a, Acc b, const Params&) { return {a.sum + b.sum, a.squares + b.squares}; }
+  static __device__ void finish(Acc acc, T first, const Args& a, char* const* out, const Params& p) {
+    const double n = static_cast<double>(a.extent), divisor = n - p.correction;
+    double spread = acc.squares - acc.sum * acc.sum / n;
+    spread = spread < 0 ? 0 : spread;
+    const double variance = spread / (divisor > 0 ? divisor : 0.0);
+    store_as<double>(out[0], a.out_dtype[0], p.op == ReduceOp::std ? ::sqrt(variance) : variance);
+    if (out[1] != nullptr) store_as<double>(out[1], a.out_dtype[1], centre(first) + acc.sum / n);
+  }
+};
+
+}  // namespace reduction
+}  // namespace MINITORCH_ARCH
+}  // namespace minitorch
