@@ -137,11 +137,7 @@ __global__ void __launch_bounds__(kThreadCount, 1)
 #pragma unroll
       for (int half = 0; half < 2; half++) {
         const int64_t i = u.i + rows + warp * 16 + half * 8 + lane / 4;
-        if (i >= p.m) continue;
-#pragma unroll
-        for (int y = 0; y < Columns / 8; y++)
-          emit_pack(p, work.split, u.part, u.batch, i, u.j + y * 8 + lane % 4 * 2,
-                    {sums[y * 4 + half * 2], sums[y * 4 + half * 2 + 1]});
+        if (i < p.m) emit_row(p, work.split, u.part, u.batch, i, u.j + lane % 4 * 2, sums, half);
       }
     }
   }

@@ -1,5 +1,6 @@
 // Strided matrices as a Problem of tile.cuh, and what the kernels for matrix products share.
 #pragma once
+#include "kernels/cuda/mma.cuh"
 #include "kernels/cuda/tile.cuh"
 #include "kernels/gemm.h"
 
@@ -99,6 +100,38 @@ __device__ __forceinline__ void emit_pack(const Strided<S>& p, const tile::Split
   } else {
 #pragma unroll
     for (int w = 0; w < W; w++) tile::emit<float>(p, split, part, batch, i, j + w, sums[w]);
+  }
+}
+
+// A lane's part of row i of a tile as the matrix units leave it: columns j and j + 1 of every eight, sums
+// 4 y + 2 half and the next. Inside of the matrix they go to fixed distances from one address; emit_pack would ask
+// about edges and compute an address for every pair.
+template <class S, int R>
+__device__ __forceinline__ void emit_row(const Strided<S>& p, const tile::Split& split, int64_t part, int64_t batch,
+                                         int64_t i, int64_t j, const float (&sums)[R], int half) {
+  static_assert(sizeof(S) == 2);
+  if (!(p.c_packs && split.splits == 1 && j + R * 2 - 6 <= p.n)) {
+#pragma unroll
+    for (int y = 0; y < R / 4; y++)
+      emit_pack(p, split, part, batch, i, j + y * 8, {sums[y * 4 + half * 2], sums[y * 4 + half * 2 + 1]});
+    return;
+  }
+  S* const to = reinterpret_cast<S*>(p.c_view.data) + batch * p.c_view.batch + i * p.c_view.row + j;
+  const S* addend = nullptr;
+  if (p.adds)
+    addend = reinterpret_cast<const S*>(p.d_view.data) + batch * p.d_view.batch + i * p.d_view.row + j * p.d_view.col;
+#pragma unroll
+  for (int y = 0; y < R / 4; y++) {
+    float x[2];
+#pragma unroll
+    for (int e = 0; e < 2; e++) {
+      x[e] = tile::multiply_add(p.alpha, sums[y * 4 + half * 2 + e], 0.0f);
+      if (p.adds) {
+        x[e] = tile::multiply_add(p.beta, convert<float>(*addend), x[e]);
+        addend += e == 0 ? p.d_view.col : p.d_view.col * 7;
+      }
+    }
+    *reinterpret_cast<uint32_t*>(to + y * 8) = mma::pack_pair<S>(x[0], x[1]);
   }
 }
 
