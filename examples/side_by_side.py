@@ -12,6 +12,7 @@ accuracy is short.
 
 import argparse
 import json
+import math
 import pathlib
 import platform
 import statistics
@@ -138,8 +139,8 @@ def problems(name: str, results: dict[str, Result]) -> list[str]:
     if not (worst := max(difference)) <= BAND[name]:
         found.append(f"{name}: losses differ by {worst:.1e} (band {BAND[name]:.0e})")
     for device, result in results.items():
-        if not all(loss == loss for loss in result.losses):
-            found.append(f"{name}: a loss on {device} is not a number")
+        if not all(math.isfinite(loss) for loss in result.losses):
+            found.append(f"{name}: a loss on {device} is not finite")
         if result.fallbacks:
             calls = ", ".join(f"{op} ({count})" for op, count in result.fallbacks.items())
             found.append(f"{name}: on {device} these operators ran on native CPU: {calls}")
@@ -260,7 +261,10 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_argument("--no-memory", action="store_true", help="skip the memory measurement")
     parser.add_argument("--measure-memory", choices=TASKS, help=argparse.SUPPRESS)
     parser.add_argument("--memory-steps", type=int, default=MEMORY_STEPS, help=argparse.SUPPRESS)
-    return parser.parse_args()
+    args = parser.parse_args()
+    if args.steps is not None and args.steps <= WARM_STEPS:
+        parser.error(f"--steps must be above {WARM_STEPS}: so many are left out of the timing")
+    return args
 
 
 def drop_nothing(model: torch.nn.Module) -> None:

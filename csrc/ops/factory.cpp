@@ -1,11 +1,15 @@
-// Sequences and identity matrices. PyTorch's arange and linspace check and size the result and call a stub; range,
-// logspace and eye repeat native's checks here.
+// Sequences, identity matrices and the Kaiser window. PyTorch's arange, linspace and kaiser_window check and size the
+// result and call a stub; range, logspace and eye repeat native's checks here.
 #include <ATen/native/RangeFactories.h>
 #include <ATen/native/RangeUtils.h>
 #include <ATen/native/Resize.h>
+#include <ATen/native/UnaryOps.h>
 #include <ATen/ops/arange_native.h>
 #include <ATen/ops/linspace_native.h>
+#include <ATen/ops/special_i0.h>
 #include <torch/library.h>
+
+#include <cmath>
 
 #include "bridge/tensor.h"
 #include "kernels/factory.h"
@@ -105,10 +109,21 @@ Tensor& eye_m_out(int64_t n, int64_t m, Tensor& out) {
 
 Tensor& eye_out(int64_t n, Tensor& out) { return eye_m_out(n, n, out); }
 
+// i0(beta sqrt(1 - ((n - a) / a)^2)) / i0(beta) of the indices n, where a is half of what the last one would be.
+void kaiser_window_stub(at::TensorIteratorBase& iter, const int64_t length, const double beta) {
+  if (iter.numel() == 0) return;
+  const auto type = iter.dtype() == at::kDouble ? at::kDouble : at::kFloat;
+  const double middle = static_cast<double>(length - 1) / 2;
+  const Tensor place = iter.tensor(1).to(type).sub(middle).div(middle);
+  const Tensor height = at::special_i0(place.square().neg().add(1).abs().sqrt().mul(beta));
+  iter.tensor(0).copy_(height.div(std::cyl_bessel_i(0.0, beta)));
+}
+
 }  // namespace
 }  // namespace minitorch
 
 namespace at::native {
+REGISTER_PRIVATEUSE1_DISPATCH(kaiser_window_stub, &minitorch::kaiser_window_stub)
 REGISTER_PRIVATEUSE1_DISPATCH(arange_stub, &minitorch::arange_stub)
 REGISTER_PRIVATEUSE1_DISPATCH(linspace_stub, &minitorch::linspace_stub)
 }  // namespace at::native

@@ -25,7 +25,13 @@ std::tuple<Tensor, Tensor, Tensor> split_projections(const Tensor& qkv, const Te
   return {parts.select(0, 0), parts.select(0, 1), parts.select(0, 2)};
 }
 
+// nn.TransformerEncoder asks whether padding may be cut off by making its input a nested tensor. PyTorch has no nested
+// tensors for our device; told no, the encoder goes on with the padded tensor and the mask, as native with
+// enable_nested_tensor=False. The results differ in the padding only, where native then has zeros.
+bool left_aligned_for_nesting(const Tensor& /*tensor*/, const Tensor& /*mask*/) { return false; }
+
 TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
+  m.impl("_nested_tensor_from_mask_left_aligned", TORCH_FN(left_aligned_for_nesting));
   m.impl("_transform_bias_rescale_qkv", TORCH_FN(split_projections));
   m.impl("_native_multi_head_attention", TORCH_FN(at::native::native_multi_head_attention_cpu));
   m.impl("_transformer_encoder_layer_fwd", TORCH_FN(at::native::transformer_encoder_layer_forward));

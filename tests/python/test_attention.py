@@ -1,5 +1,8 @@
 """Attention: the fused kernels, the composite, and the modules on top, against native CPU."""
 
+import copy
+import warnings
+
 import pytest
 import torch
 import torch.nn.functional as F
@@ -219,3 +222,21 @@ def test_transformer_layers(norm_first):
 
     native, ours = both_modules(decoder)
     check_training(native, ours, [x, make(3, 5, 16, seed=4)])
+
+
+@pytest.mark.parametrize("padding", [[[0, 0, 1], [0, 0, 0]], [[1, 0, 0], [0, 0, 1]]])
+def test_an_encoder_evaluates_padded_sequences(padding):
+    """Native cuts padding at the end off and puts zeros there; what is not padding agrees."""
+    torch.manual_seed(0)
+    layer = nn.TransformerEncoderLayer(16, 4, 32, batch_first=True)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of nested tensors, which are a prototype
+        for nested in (True, False):
+            encoder = nn.TransformerEncoder(layer, 2, enable_nested_tensor=nested).eval()
+            ours = copy.deepcopy(encoder).to(DEVICE)
+            x, mask = torch.randn(2, 3, 16), torch.tensor(padding, dtype=torch.bool)
+            with torch.inference_mode():
+                expected = encoder(x, src_key_padding_mask=mask)
+                found = ours(x.to(DEVICE), src_key_padding_mask=mask.to(DEVICE)).cpu()
+            kept = ~mask if nested else torch.ones_like(mask)
+            torch.testing.assert_close(found[kept], expected[kept], rtol=1e-5, atol=1e-5)

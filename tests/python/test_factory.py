@@ -7,6 +7,7 @@ from twin import assert_same, check_error
 
 DEVICE = "minitorch"
 FLOATS = [torch.float32, torch.float64, torch.bfloat16, torch.float16]
+TOLERANCE = {torch.float32: 1e-5, torch.float64: 1e-12, torch.bfloat16: 1e-2, torch.float16: 2e-3}
 INTS = [torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64]
 
 
@@ -22,13 +23,7 @@ def test_arange(dtype):
         both(lambda d: torch.arange(*args, dtype=dtype, device=d))
     if dtype.is_floating_point:
         both(lambda d: torch.arange(-1.5, 2.3, 0.1, dtype=dtype, device=d), exact=False)
-    both(
-        lambda d: (
-            torch.arange(0, 6, dtype=dtype, device=d, out=torch.empty(12, dtype=dtype, device=d)[::2])
-            if False
-            else torch.arange(0, 6, out=torch.empty(12, dtype=dtype, device=d)[::2])
-        )
-    )
+    both(lambda d: torch.arange(0, 6, out=torch.empty(12, dtype=dtype, device=d)[::2]))
 
 
 def test_arange_large_and_default_dtypes():
@@ -63,6 +58,17 @@ def test_linspace_between_tensors():
 def test_logspace(dtype):
     for start, end, steps, base in [(0, 3, 4, 10.0), (0, 3, 7, 2.0), (2, 0, 3, 2.0), (1, 1, 1, 10.0), (0, 1, 0, 2.0)]:
         both(lambda d: torch.logspace(start, end, steps, base, dtype=dtype, device=d), exact=False)
+
+
+@pytest.mark.parametrize("dtype", FLOATS)
+@pytest.mark.parametrize("window", ["hann", "hamming", "blackman", "bartlett", "kaiser"])
+def test_windows(window, dtype):
+    make = getattr(torch, f"{window}_window")
+    for length in (0, 1, 2, 9):
+        for periodic in (True, False):
+            both(lambda d: make(length, periodic, dtype=dtype, device=d), exact=False, rtol=TOLERANCE[dtype], atol=1e-6)
+    if window == "kaiser":
+        both(lambda d: make(9, True, 3.0, dtype=dtype, device=d), exact=False, rtol=TOLERANCE[dtype], atol=1e-6)
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.int64, torch.bool, torch.bfloat16, torch.complex64])
