@@ -90,7 +90,7 @@ py::dict describe(const SegmentInfo& segment, Frames& frames) {
   d["stream"] = segment.stream.id;
   d["segment_type"] = segment.large ? "large" : "small";
   d["segment_pool_id"] = py::make_tuple(0, 0);
-  d["is_expandable"] = false;
+  d["is_expandable"] = segment.expandable;
   d["frames"] = py::list();
   d["blocks"] = blocks;
   return d;

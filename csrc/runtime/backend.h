@@ -82,6 +82,11 @@ class Backend {
   virtual void system_free(int device, void* ptr, size_t bytes) noexcept = 0;
   // Gives the physical pages behind a range back while keeping the addresses. False if the backend cannot.
   virtual bool system_decommit(int device, void* ptr, size_t bytes) noexcept = 0;
+  // Address space without memory, and memory for a part of it, both in multiples of 2 MiB; system_decommit gives it
+  // back. Null and false where the backend cannot or nothing is left.
+  virtual void* reserve_addresses(int /*device*/, size_t /*bytes*/) noexcept { return nullptr; }
+  virtual void release_addresses(int /*device*/, void* /*ptr*/, size_t /*bytes*/) noexcept {}
+  virtual bool system_commit(int /*device*/, void* /*ptr*/, size_t /*bytes*/) noexcept { return false; }
   virtual MemoryInfo memory_info(int device) const = 0;
   // Host memory that the device can copy from and to asynchronously.
   virtual void* host_allocate(size_t bytes) noexcept = 0;

@@ -43,7 +43,7 @@ struct SegmentInfo {
   uintptr_t address;
   size_t size;
   Stream stream;
-  bool large;
+  bool large, expandable;
   std::vector<BlockInfo> blocks;
 };
 
@@ -54,6 +54,7 @@ class CachingAllocator {
     Kind kind = Kind::device;
     size_t limit = SIZE_MAX;  // bytes that may be taken from the system
     bool poison = false;      // see poison.h
+    bool expandable = false;  // segments that grow, one a pool, where the backend has them
   };
   CachingAllocator(Backend& backend, int device, Options options);
   ~CachingAllocator();
@@ -98,6 +99,9 @@ class CachingAllocator {
   Block* take_free(Pool& pool, size_t size, int most_steps);
   Block* carve(Pool& pool, Block* block, size_t size);
   bool grow(Pool& pool, size_t size, const std::shared_ptr<void>& caller);
+  bool expand(Pool& pool, size_t size, const std::shared_ptr<void>& caller);
+  size_t shrink(Block* last);
+  Segment* add_segment(void* base, size_t size, Block* first, size_t addresses, bool large);
   void put_free(Block* block);
   void flush_quick_lists();
   size_t release_free_segments(size_t enough = SIZE_MAX);

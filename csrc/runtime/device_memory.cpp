@@ -30,7 +30,8 @@ Allocators& allocators() {
     const Environment& e = environment();
     for (int i = 0; i < b.device_count(); i++) {
       const size_t limit = e.memory_limit.value_or(b.memory_info(i).total);
-      made.devices.push_back(new CachingAllocator(b, i, {CachingAllocator::Kind::device, limit, e.poison}));
+      made.devices.push_back(
+          new CachingAllocator(b, i, {CachingAllocator::Kind::device, limit, e.poison, e.expandable_segments}));
     }
     made.pinned = new CachingAllocator(b, 0, {CachingAllocator::Kind::pinned_host, SIZE_MAX, false});
     // A thread other than the one that forks may hold a lock at that moment, and does not exist in the child.

@@ -64,6 +64,8 @@ Environment parse_environment(const char* (*get)(const char*)) {
       choose("MINITORCH_FALLBACK", read("MINITORCH_FALLBACK"), FallbackPolicy::warn,
              {{"error", FallbackPolicy::error}, {"warn", FallbackPolicy::warn}, {"allow", FallbackPolicy::allow}});
   e.poison = choose("MINITORCH_POISON", read("MINITORCH_POISON"), false, {{"0", false}, {"1", true}});
+  e.expandable_segments = choose("MINITORCH_EXPANDABLE_SEGMENTS", read("MINITORCH_EXPANDABLE_SEGMENTS"), false,
+                                 {{"0", false}, {"1", true}});
   e.launch_blocking =
       choose("MINITORCH_LAUNCH_BLOCKING", read("MINITORCH_LAUNCH_BLOCKING"), false, {{"0", false}, {"1", true}});
   if (const std::string limit = read("MINITORCH_MEMORY_LIMIT"); !limit.empty())

@@ -15,6 +15,7 @@ struct Environment {
   FallbackPolicy fallback = FallbackPolicy::warn;    // MINITORCH_FALLBACK=error|warn|allow
   std::optional<size_t> memory_limit;                // MINITORCH_MEMORY_LIMIT=bytes, or a number with K, M, G, T
   bool poison = false;                               // MINITORCH_POISON=0|1
+  bool expandable_segments = false;                  // MINITORCH_EXPANDABLE_SEGMENTS=0|1
   bool launch_blocking = false;                      // MINITORCH_LAUNCH_BLOCKING=0|1
 };
 

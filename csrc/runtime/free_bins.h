@@ -52,6 +52,7 @@ struct Segment {
   size_t size = 0;
   int device = 0;
   Block* first = nullptr;  // splitting and merging keep it
+  size_t addresses = 0;    // of a segment that grows: the bytes of address space that it may fill
 };
 
 struct Block {

@@ -1,94 +1,10 @@
 // The caching allocator over a fake device whose memory is counted and whose events complete when the test says so.
 #include <gtest/gtest.h>
-#include <sys/wait.h>
-#include <unistd.h>
 
-#include <algorithm>
-#include <atomic>
-#include <cmath>
-#include <cstdlib>
-#include <cstring>
-#include <random>
-#include <set>
-#include <thread>
-
-#include "memory.h"
-#include "runtime/caching_allocator.h"
-#include "runtime/device_memory.h"
-#include "runtime/errors.h"
-#include "runtime/poison.h"
+#include "fake_backend.h"
 
 namespace minitorch {
 namespace {
-
-constexpr size_t kMiB = size_t{1} << 20;
-using Options = CachingAllocator::Options;
-constexpr auto kDeviceKind = CachingAllocator::Kind::device;
-
-struct FakeEvent : Event {
-  bool done = false;
-};
-
-class FakeBackend final : public Backend {
- public:
-  explicit FakeBackend(bool synchronous) : synchronous_(synchronous) {}
-  const char* name() const noexcept override { return "fake"; }
-  int device_count() const noexcept override { return 1; }
-  DeviceProperties properties(int) const override { return {}; }
-  bool host_accessible() const noexcept override { return true; }
-  bool synchronous() const noexcept override { return synchronous_; }
-  int current_device() const noexcept override { return 0; }
-  void set_device(int) override {}
-  Stream current_stream(int) const noexcept override { return {}; }
-  Stream exchange_stream(Stream s) override { return s; }
-  Stream pooled_stream(int, bool) override { return {}; }
-  Stream new_stream(int, int) override { return {}; }
-  bool query_stream(Stream) override { return true; }
-  void synchronize_stream(Stream) override {}
-  void synchronize_device(int) override { finish_events(); }
-  Event* create_event(int, bool) override { return *events.insert(new FakeEvent).first; }
-  void destroy_event(Event* e) noexcept override {
-    events.erase(static_cast<FakeEvent*>(e));
-    delete static_cast<FakeEvent*>(e);
-  }
-  void record_event(Event*, Stream) override {}
-  void wait_event(Event*, Stream) override {}
-  bool query_event(Event* e) override { return static_cast<FakeEvent*>(e)->done; }
-  void synchronize_event(Event*) override {}
-  double elapsed_ms(Event*, Event*) override { return 0; }
-  void* system_allocate(int, size_t bytes) noexcept override {
-    if (taken + bytes > capacity) return nullptr;
-    taken += bytes;
-    return std::aligned_alloc(kSegmentAlignment,
-                              (bytes + kSegmentAlignment - 1) / kSegmentAlignment * kSegmentAlignment);
-  }
-  void system_free(int, void* p, size_t bytes) noexcept override {
-    taken -= bytes;
-    std::free(p);
-  }
-  bool system_decommit(int, void*, size_t bytes) noexcept override {
-    decommitted += bytes;
-    return true;
-  }
-  MemoryInfo memory_info(int) const override { return {capacity - taken, capacity}; }
-  void* host_allocate(size_t bytes) noexcept override { return system_allocate(0, bytes); }
-  void host_free(void* p, size_t bytes) noexcept override { system_free(0, p, bytes); }
-  void fill_bytes(void* p, unsigned char v, size_t n, Stream) override { std::memset(p, v, n); }
-  void copy_bytes(void* to, const void* from, size_t n, Stream) override { std::memcpy(to, from, n); }
-  void copy_to_host(void* h, const void* d, size_t n, Stream) override { std::memcpy(h, d, n); }
-
-  void finish_events() {
-    for (FakeEvent* e : events) e->done = true;
-  }
-  size_t capacity = size_t{1} << 40, taken = 0, decommitted = 0;
-  std::set<FakeEvent*> events;
-
- private:
-  bool synchronous_;
-};
-
-const Stat& all(const PoolStat& figure) { return figure.stat[PoolStat::kAll]; }
-int64_t held(CachingAllocator& a) { return all(a.stats().allocated_bytes).current; }
 
 TEST(BlockSize, IsAlignedTightAndConsistentWithItsClass) {
   std::set<int> classes;
@@ -261,65 +177,6 @@ TEST(CachingAllocator, RetriesAfterGivingTheCacheBackWhenTheSystemHasNone) {
   Block* y = a.allocate(30 * kMiB, {});
   EXPECT_EQ(a.stats().num_alloc_retries, 1);
   a.deallocate(y);
-}
-
-TEST(CachingAllocator, GivesBackNoMoreThanItMustUnderPressure) {
-  FakeBackend backend(false);
-  backend.capacity = 100 * kMiB;
-  CachingAllocator a(backend, 0, {});
-  Block* large = a.allocate(60 * kMiB, {});
-  Block* small = a.allocate(34 * kMiB, {});
-  a.deallocate(large);
-  a.deallocate(small);
-  Block* larger = a.allocate(64 * kMiB, {});  // the segment of 60 MiB goes, that of 34 MiB stays
-  EXPECT_EQ(a.stats().num_device_free, 1);
-  EXPECT_EQ(a.stats().num_alloc_retries, 1);
-  EXPECT_EQ(all(a.stats().reserved_bytes).current, static_cast<int64_t>(98 * kMiB));
-  a.deallocate(larger);
-}
-
-TEST(CachingAllocator, ASnapshotCoversAllMemory) {
-  FakeBackend backend(false);
-  CachingAllocator a(backend, 0, {});
-  MemoryTrace& trace = MemoryTrace::instance();
-  MemoryTrace::Options options;
-  options.callers = MemoryTrace::Callers::alloc;
-  options.gather = [] { return std::static_pointer_cast<void>(std::make_shared<int>(7)); };
-  trace.start(options);
-  const Stream stream{0, 4};
-  Block* x = a.allocate(3 * kMiB, stream);
-  Block* y = a.allocate(5 * kMiB, stream);
-  a.record_stream(y, {0, 6});
-  a.deallocate(y);
-  const std::vector<SegmentInfo> segments = a.snapshot();
-  ASSERT_EQ(segments.size(), 1u);
-  EXPECT_EQ(segments[0].stream, stream);
-  EXPECT_TRUE(segments[0].large);
-  ASSERT_EQ(segments[0].blocks.size(), 3u);
-  using State = BlockInfo::State;
-  const State states[] = {State::held, State::pending, State::inactive};
-  uintptr_t address = segments[0].address;
-  for (int i = 0; i < 3; i++) {
-    EXPECT_EQ(segments[0].blocks[i].state, states[i]);
-    EXPECT_EQ(segments[0].blocks[i].address, address);
-    EXPECT_EQ(segments[0].blocks[i].caller != nullptr, i == 0);
-    address += segments[0].blocks[i].size;
-  }
-  EXPECT_EQ(address, segments[0].address + segments[0].size);
-  backend.finish_events();
-  a.deallocate(x);
-  a.empty_cache();
-  using Action = MemoryEvent::Action;
-  std::vector<Action> actions;
-  for (const MemoryEvent& event : trace.events(0)) actions.push_back(event.action);
-  const std::vector<Action> expected{Action::segment_alloc,  Action::alloc,          Action::alloc,
-                                     Action::free_requested, Action::free_requested, Action::free_completed,
-                                     Action::free_completed, Action::segment_free};
-  EXPECT_EQ(actions, expected);
-  EXPECT_NE(trace.events(0)[1].caller, nullptr);
-  EXPECT_EQ(trace.events(0)[3].caller, nullptr);
-  trace.stop();
-  EXPECT_TRUE(trace.events(0).empty());
 }
 
 TEST(CachingAllocator, MemoryWithPagesStaysNearWhatWasHeld) {

@@ -12,6 +12,7 @@
 #include "kernels/kernel.h"
 #include "runtime/backend.h"
 #include "runtime/cuda/cuda.h"
+#include "runtime/cuda/virtual_memory.h"
 #include "runtime/environment.h"
 
 namespace minitorch {
@@ -197,7 +198,12 @@ class CudaBackend final : public Backend {
     return ptr;
   }
   void system_free(int, void* ptr, size_t) noexcept override { cudaFree(ptr); }
-  bool system_decommit(int, void*, size_t) noexcept override { return false; }
+  bool system_decommit(int device, void* ptr, size_t bytes) noexcept override {
+    return cuda::decommit(device, ptr, bytes);
+  }
+  void* reserve_addresses(int, size_t bytes) noexcept override { return cuda::reserve_addresses(bytes); }
+  void release_addresses(int, void* ptr, size_t bytes) noexcept override { cuda::release_addresses(ptr, bytes); }
+  bool system_commit(int device, void* ptr, size_t bytes) noexcept override { return cuda::commit(device, ptr, bytes); }
   MemoryInfo memory_info(int device) const override {
     check_device(device);
     const ScopedDevice scope(device);
