@@ -350,6 +350,54 @@ TYPED_TEST(Linalg, SingularValueDecompositions) {
   });
 }
 
+TYPED_TEST(Linalg, IndefiniteSystemsByLdl) {
+  using T = TypeParam;
+  on_each_isa([] {
+    for (const int64_t n : {1, 2, 7, 40})
+      for (const bool hermitian : {false, true}) {
+        Batch<T> a = random_batch<T>(3, n, n, 12);
+        for (int64_t k = 0; k < 3; k++)
+          for (int64_t i = 0; i < n; i++) {
+            for (int64_t j = 0; j < i; j++) a(k, j, i) = hermitian ? adjoint(a(k, i, j)) : a(k, i, j);
+            a(k, i, i) = k == 1 && i % 2 == 0 && n > 1 ? T(0) : T(real_part(a(k, i, i)));  // blocks of order two
+          }
+        Batch<T> f = a, x = random_batch<T>(3, n, 4, 13, false), b = x;
+        for (int64_t i = 0; i < n; i++)
+          for (int64_t j = i + 1; j < n; j++) f(0, i, j) = T(77);
+        Batch<int32_t> pivots(3, n, 1), info(3, 1, 1);
+        ldl_factor_kernel(f.view(), pivots.vectors(), info.numbers(), hermitian);
+        ldl_solve_kernel(f.view(), pivots.vectors(), b.view(), hermitian);
+        Batch<T> back = product(a, b);
+        EXPECT_LE(distance(back, x), 200 * tolerance<T>(n)) << n;
+        for (int64_t k = 0; k < 3; k++) EXPECT_EQ(info(k, 0, 0), 0);
+      }
+  });
+}
+
+TYPED_TEST(Linalg, ExponentialsOfSumsThatCommute) {
+  using T = TypeParam;
+  using R = real_t<T>;
+  on_each_isa([] {
+    for (const int64_t n : {1, 4, 40}) {
+      Batch<T> a = random_batch<T>(3, n, n, 14), half = a;
+      for (size_t i = 0; i < a.data.size(); i++) {  // norms from tiny to those that are scaled
+        const R size = static_cast<R>(i < a.data.size() / 3 ? 1e-3 : 1.0) / static_cast<R>(n);
+        a.data[i] = a.data[i] * T(3 * size), half.data[i] = half.data[i] * T(R(1.5) * size);
+      }
+      for (int64_t i = 0; i < n; i++)
+        for (int64_t j = 0; j < n; j++) a(2, i, j) = T(i == j ? 8 : 0), half(2, i, j) = T(i == j ? 4 : 0);
+      matrix_exp_kernel(a.view());
+      matrix_exp_kernel(half.view());
+      Batch<T> squared = product(half, half);
+      for (int64_t i = 0; i < n; i++) {
+        EXPECT_NEAR(real_part(a(2, i, i)), std::exp(8.0), std::exp(8.0) * tolerance<T>(1));
+        a(2, i, i) = squared(2, i, i) = T(0);
+      }
+      EXPECT_LE(distance(squared, a), 20 * tolerance<T>(n)) << n;
+    }
+  });
+}
+
 TEST(LinalgPieces, PivotsBecomePermutations) {
   on_each_isa([] {
     Vector<int64_t> permutation(8);
