@@ -374,6 +374,40 @@ TYPED_TEST(Linalg, IndefiniteSystemsByLdl) {
   });
 }
 
+TYPED_TEST(Linalg, EigenvectorsOfGeneralMatrices) {
+  using T = TypeParam;
+  using C = Complex<real_t<T>>;
+  on_each_isa([] {
+    for (const int64_t n : {1, 2, 3, 10, 50}) {
+      Batch<T> a = random_batch<T>(3, n, n, 15);
+      for (int64_t i = 0; i < n; i++)
+        for (int64_t j = 0; j < i; j++) a(1, i, j) = T(0);  // triangular
+      Batch<C> wide(3, n, n), w(3, n, 1), only(3, n, 1), v(3, n, n);
+      for (size_t i = 0; i < a.data.size(); i++) wide.data[i] = C(a.data[i]);
+      Batch<int32_t> info(3, 1, 1);
+      eig_kernel({a.view(), w.vectors(), v.view(), info.numbers(), true});
+      eig_kernel({a.view(), only.vectors(), v.view(), info.numbers(), false});
+      Batch<C> av = product(wide, v), vw = v;
+      for (int64_t k = 0; k < 3; k++) {
+        EXPECT_EQ(info(k, 0, 0), 0);
+        C trace(0), sum(0), sum_only(0);
+        for (int64_t j = 0; j < n; j++) {
+          double norm = 0;
+          for (int64_t i = 0; i < n; i++) {
+            vw(k, i, j) = v(k, i, j) * w(k, j, 0);
+            norm += magnitude(v(k, i, j)) * magnitude(v(k, i, j));
+          }
+          EXPECT_NEAR(norm, 1, tolerance<T>(n));
+          trace += wide(k, j, j), sum += w(k, j, 0), sum_only += only(k, j, 0);
+        }
+        EXPECT_LE(magnitude(sum - trace), tolerance<T>(n));
+        EXPECT_LE(magnitude(sum_only - trace), tolerance<T>(n));
+      }
+      EXPECT_LE(distance(av, vw), tolerance<T>(n)) << n;
+    }
+  });
+}
+
 TYPED_TEST(Linalg, ExponentialsOfSumsThatCommute) {
   using T = TypeParam;
   using R = real_t<T>;

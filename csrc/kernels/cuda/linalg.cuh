@@ -211,6 +211,35 @@ inline void clear_info(const Vec<int32_t>& info, int64_t count) {
   for_each_element(count, 1, 1, [=] __device__(int64_t, int64_t item, int64_t) { info.at(item, 0) = 0; });
 }
 
+// ---- Work in double precision ----
+
+template <class T>
+using Wide = std::conditional_t<is_complex_v<T>, Complex<double>, double>;
+template <class Out, class In>
+__device__ __forceinline__ Out cast(In x) {
+  if constexpr (is_complex_v<Out>) {
+    return Out(static_cast<real_t<Out>>(real_part(x)), static_cast<real_t<Out>>(imag_part(x)));
+  } else {
+    return static_cast<Out>(real_part(x));
+  }
+}
+
+// A power of two that brings an item's largest number near 1; NaN if there is a NaN, 0 if one is infinite.
+template <class T>
+__global__ void __launch_bounds__(kThreads) find_scales(const Mat<T> a, double* scales) {
+  __shared__ double shared[32];
+  const int64_t item = blockIdx.x;
+  double largest = 0;
+  for (int64_t at = threadIdx.x; at < a.rows * a.cols; at += kThreads)
+    largest = Max()(largest, double{size1(a.at(item, at % a.rows, at / a.rows))});
+  largest = block_reduce(largest, shared, 0.0, Max());
+  if (threadIdx.x != 0) return;
+  int exponent = 0;
+  if (largest > 0 && largest <= 1.7e308) ::frexp(largest, &exponent);
+  exponent = exponent < -1000 ? -1000 : exponent;
+  scales[item] = largest != largest ? largest : largest <= 1.7e308 ? ::ldexp(1.0, -exponent) : 0.0;
+}
+
 // ---- Building blocks that several sources use; each is defined in the source named ----
 
 // linalg_solve.cu: t x = b in place.

@@ -12,39 +12,12 @@ inline namespace MINITORCH_ARCH {
 namespace linalg {
 namespace {
 
-template <class T>
-using Wide = std::conditional_t<is_complex_v<T>, Complex<double>, double>;
-template <class Out, class In>
-__device__ __forceinline__ Out cast(In x) {
-  if constexpr (is_complex_v<Out>) {
-    return Out(static_cast<real_t<Out>>(real_part(x)), static_cast<real_t<Out>>(imag_part(x)));
-  } else {
-    return static_cast<Out>(real_part(x));
-  }
-}
-
 constexpr int kMaxSweeps = 30;
 constexpr int64_t kOneBlock = 64;     // matrices of at most so many columns are done by one thread block
 constexpr double kRotate = 4e-16;     // relative to the norms: smaller products are zero
 constexpr double kConverged = 2e-14;  // a sweep without a larger product is the last
 constexpr double kFailed = 1e-9;
 constexpr double kNothing = 1e-18;  // columns of smaller norm are zero; the largest number is near 1
-
-// A power of two that brings an item's largest number near 1; NaN if there is a NaN, 0 if one is infinite.
-template <class T>
-__global__ void __launch_bounds__(kThreads) find_scales(const Mat<T> a, double* scales) {
-  __shared__ double shared[32];
-  const int64_t item = blockIdx.x;
-  double largest = 0;
-  for (int64_t at = threadIdx.x; at < a.rows * a.cols; at += kThreads)
-    largest = Max()(largest, double{size1(a.at(item, at % a.rows, at / a.rows))});
-  largest = block_reduce(largest, shared, 0.0, Max());
-  if (threadIdx.x != 0) return;
-  int exponent = 0;
-  if (largest > 0 && largest <= 1.7e308) ::frexp(largest, &exponent);
-  exponent = exponent < -1000 ? -1000 : exponent;
-  scales[item] = largest != largest ? largest : largest <= 1.7e308 ? ::ldexp(1.0, -exponent) : 0.0;
-}
 
 // A round: in round r of n - 1 (n even), n - 1 meets r, and r + k meets r - k modulo n - 1. `offs`: what a sweep has
 // met, 1 for an item that is not done and 2 for one that is far from it.
