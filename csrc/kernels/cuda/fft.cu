@@ -15,8 +15,8 @@ inline namespace MINITORCH_ARCH {
 namespace {
 
 constexpr int kMaxRadix = 13, kMaxSteps = 24;
-constexpr int64_t kSharedBytes = 128 << 10;  // two copies of the lines of a block
-constexpr int64_t kBlockElements = 2048;     // so many elements make a block worth it
+constexpr int64_t kSharedBytes = 96 << 10;  // two copies of the lines of a block; every GPU since sm_80 has so much
+constexpr int64_t kBlockElements = 2048;    // so many elements make a block worth it
 
 enum class Numbers : uint8_t { complex, real, half };  // half: the first n / 2 + 1 of a Hermitian sequence
 
@@ -123,7 +123,7 @@ __global__ void __launch_bounds__(kThreads) transform_lines(const __grid_constan
       f(line, e, offsets, column);
     }
   };
-  each(a.adjacent_in, [&](int line, int e, const int64_t (&offsets)[2], int64_t column) {
+  each(a.adjacent_in, [&](int line, int e, const int64_t(&offsets)[2], int64_t column) {
     const C z = read_number<R>(a.in, offsets[0], column * a.pitch_in + e * a.step_in, a.n);
     from[line * a.length + e] = a.conj_in ? conj(z) : z;
   });
@@ -144,7 +144,7 @@ __global__ void __launch_bounds__(kThreads) transform_lines(const __grid_constan
     to = from, from = done;
   }
   __syncthreads();
-  each(a.adjacent_out, [&](int line, int e, const int64_t (&offsets)[2], int64_t column) {
+  each(a.adjacent_out, [&](int line, int e, const int64_t(&offsets)[2], int64_t column) {
     C z = from[line * a.length + e];
     if (a.twiddle) z = z * a.roots[column * e];
     if (a.conj_out) z = conj(z);
@@ -211,10 +211,23 @@ int64_t columns_for(int64_t n, int64_t most) {
   return 0;
 }
 
-template <class R>
-bool direct(int64_t n) {
+bool has_small_factors(int64_t n) {
   int radix[kMaxSteps], steps;
-  return factor(n, radix, steps) && (n <= longest<R>() || columns_for(n, longest<R>()) != 0);
+  return factor(n, radix, steps);
+}
+
+// Number k of each item's transform from row k % rows, column k / rows of its matrix.
+template <class R>
+__global__ void __launch_bounds__(kThreads)
+    store_transposed(const __grid_constant__ Joint<2> batch, Sequence out, int64_t n, int64_t rows, bool conjugate,
+                     R scale, const Complex<R>* in) {
+  MT_GRID_LOOP(at, batch.numel * n) {
+    const int64_t item = at / n, k = at - item * n;
+    int64_t offsets[2];
+    batch.offsets(item, offsets);
+    const Complex<R> z = scaled(in[item * n + k % rows * (n / rows) + k / rows], scale);
+    write_number<R>(out, offsets[1], k, n, conjugate ? conj(z) : z);
+  }
 }
 
 // n has small factors only.
@@ -234,7 +247,14 @@ void run_direct(const Problem& p) {
     a.adjacent_in = std::abs(p.in.stride) > 1 && n > 1, a.adjacent_out = std::abs(p.out.stride) > 1 && n > 1;
     return run_pass(a);
   }
-  const int64_t columns = columns_for(n, longest<R>()), rows = n / columns, count = p.batch.numel;
+  int64_t columns = columns_for(n, longest<R>());
+  const bool long_rows = columns == 0;
+  if (long_rows) {
+    int64_t rows = longest<R>();
+    while (n % rows != 0) rows--;
+    columns = n / rows;
+  }
+  const int64_t rows = n / columns, count = p.batch.numel;
   const Scratch between(count * n * static_cast<int64_t>(sizeof(C)));
   const Sequence middle{between.get(), 1, Numbers::complex};
   // Columns, in place but for the move to contiguous memory.
@@ -250,6 +270,12 @@ void run_direct(const Problem& p) {
   first.adjacent_in = first.adjacent_out = true;
   first.twiddle = true, first.conj_out = false, first.scale = R(1);
   run_pass(first);
+  if (long_rows) {
+    run_direct<R>({joint_of(count * rows, columns, columns), middle, middle, columns, false, 1.0});
+    store_transposed<R><<<grid_for(count * n), kThreads, 0, cuda::current_stream()>>>(
+        p.batch, p.out, n, rows, p.backward, a.scale, between.get<C>());
+    return;
+  }
   // Rows, which go to columns of the transposed matrix.
   Pass<R> second = a;
   for (int d = 0; d < second.batch.space.ndim; d++) second.batch.strides[0][d] = first.batch.strides[1][d];
@@ -354,7 +380,7 @@ void run(const FftArgs& args) {
                   args.n,
                   !args.forward,
                   args.scale};
-  direct<R>(args.n) ? run_direct<R>(p) : run_convolution<R>(p);
+  has_small_factors(args.n) ? run_direct<R>(p) : run_convolution<R>(p);
   cuda::check_launch("launching a Fourier transform");
 }
 
