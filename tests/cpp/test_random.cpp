@@ -10,6 +10,7 @@
 #include "kernels/attention.h"
 #include "kernels/cross_entropy.h"
 #include "kernels/dropout.h"
+#include "kernels/hash.h"
 #include "kernels/random.h"
 #include "runtime/backend.h"
 
@@ -18,7 +19,7 @@ namespace {
 
 class Random : public testing::Test {
  protected:
-  static void SetUpTestSuite() { select_cpu_slot(); }
+  static void SetUpTestSuite() { backend(); }
 };
 
 RandomState seeded(uint64_t seed) {
@@ -101,6 +102,84 @@ TEST_F(Random, DropoutDrawsTheSameMaskAgain) {
     kept += v != 0;
   }
   EXPECT_NEAR(static_cast<double>(kept) / n, 0.75, 0.05);
+}
+
+// Mean and variance of a sampler whose parameters are the same for all elements.
+std::pair<double, double> moments(Sampler sampler, double first, double second) {
+  RandomState s = seeded(6);
+  constexpr int64_t n = 100000;
+  Vector<double> out(n), a(n, first), b(n, second);
+  PointwiseView v = row(out.data(), DType::F64, n, 8);
+  v.num_operands = sampler == Sampler::binomial ? 3 : 2;
+  const Vector<double>* const operands[] = {&a, &b};
+  for (int k = 1; k < v.num_operands; k++) {
+    v.data[k] = const_cast<char*>(reinterpret_cast<const char*>(operands[k - 1]->data()));
+    v.dtype[k] = DType::F64;
+    v.strides[k][0] = 8;
+  }
+  sampler_kernel(s, sampler, v);
+  double mean = 0, variance = 0;
+  for (const double x : out) mean += x / n;
+  for (const double x : out) variance += (x - mean) * (x - mean) / n;
+  return {mean, variance};
+}
+
+TEST_F(Random, SamplersHaveTheirMoments) {
+  const auto expect = [](std::pair<double, double> got, double mean, double variance) {
+    EXPECT_NEAR(got.first, mean, 5 * std::sqrt(variance / 100000));
+    EXPECT_NEAR(got.second, variance, 0.05 * variance);
+  };
+  for (const double rate : {0.3, 4.0, 30.0, 1000.0}) expect(moments(Sampler::poisson, rate, 0), rate, rate);
+  for (const double alpha : {0.4, 1.0, 7.0}) expect(moments(Sampler::gamma, alpha, 0), alpha, alpha);
+  for (const auto [n, p] : {std::pair<double, double>{5, 0.3}, {40, 0.9}, {100, 0.5}, {10000, 0.2}})
+    expect(moments(Sampler::binomial, n, p), n * p, n * p * (1 - p));
+  EXPECT_EQ(moments(Sampler::poisson, 0, 0).second, 0);
+  EXPECT_NEAR(moments(Sampler::binomial, 9, 1).first, 9, 1e-9);
+}
+
+TEST_F(Random, RandomReluLeaksWhereItMust) {
+  RandomState s = seeded(7);
+  constexpr int64_t n = 10001;
+  Vector<float> x(n), noise(n), y(n);
+  for (int64_t i = 0; i < n; i++) x[static_cast<size_t>(i)] = static_cast<float>(i % 7 - 3);
+  random_relu_kernel(s, {DType::F32, n, 0.25, 0.75, x.data(), noise.data(), y.data()});
+  double sum = 0, leaks = 0;
+  for (size_t i = 0; i < n; i++) {
+    EXPECT_EQ(y[i], x[i] * noise[i]);
+    if (x[i] > 0) {
+      EXPECT_EQ(noise[i], 1.0f);
+    } else {
+      EXPECT_TRUE(noise[i] >= 0.25f && noise[i] <= 0.75f);
+      sum += noise[i], leaks++;
+    }
+  }
+  EXPECT_NEAR(sum / leaks, 0.5, 0.01);
+}
+
+TEST_F(Random, HashesJoinBits) {
+  constexpr int64_t rows = 37, columns = 50;
+  Vector<int32_t> x(rows * columns);
+  for (size_t i = 0; i < x.size(); i++) x[i] = static_cast<int32_t>(i * 2654435761u);
+  Vector<uint64_t> all(1, 99), each(rows, 99);
+  PointwiseView v{};
+  v.ndim = 2, v.num_outputs = 1, v.num_operands = 2, v.numel = rows * columns;
+  v.sizes[0] = columns, v.sizes[1] = rows;
+  v.data[0] = reinterpret_cast<char*>(all.data()), v.data[1] = reinterpret_cast<char*>(x.data());
+  v.dtype[0] = DType::U64, v.dtype[1] = DType::I32;
+  v.strides[1][0] = 4, v.strides[1][1] = 4 * columns;
+  xor_hash_kernel(v);
+  v.data[0] = reinterpret_cast<char*>(each.data());
+  v.strides[0][1] = 8;
+  xor_hash_kernel(v);
+  uint64_t total = 0;
+  for (int64_t i = 0; i < rows; i++) {
+    uint64_t line = 0;
+    for (int64_t j = 0; j < columns; j++)
+      line ^= static_cast<uint64_t>(int64_t{x[static_cast<size_t>(i * columns + j)]});
+    EXPECT_EQ(each[static_cast<size_t>(i)], line) << i;
+    total ^= line;
+  }
+  EXPECT_EQ(all[0], total);
 }
 
 TEST_F(Random, CrossEntropyAgreesWithItsDefinition) {
