@@ -29,7 +29,7 @@ def facts() -> dict[str, str]:
         "threads": str(torch.get_num_threads()),
         "fallback": _C.fallback_policy().name,
         "operators": f"{operators['own']} with a kernel, {operators['composite']} composed of others, "
-        f"{operators['missing']} missing",
+        f"{operators['missing']} missing, {operators['refused']} refused by design",
     }
 
 

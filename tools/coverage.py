@@ -26,7 +26,8 @@ def page(table: dict[str, dict[str, str]]) -> str:
         "",
         "Every aten operator that native CPU has, overloads counted: "
         f"{counts['own']} have a kernel here, {counts['composite']} are composed by PyTorch from other operators, "
-        f"{counts['missing']} are missing and go to the fallback (`MINITORCH_FALLBACK`).",
+        f"{counts['missing']} are missing and {counts['refused']} are refused by design; both go to the fallback "
+        "(`MINITORCH_FALLBACK`), which raises an error that names them or runs them on native CPU.",
         "",
         "A composite operator works when the operators that it is composed of do. What is tested against native "
         "is in [tests/conformance](../tests/conformance/README.md).",
@@ -40,7 +41,19 @@ def page(table: dict[str, dict[str, str]]) -> str:
                 some = "" if len(overloads) == len(table[base]) else f" ({', '.join(overloads)})"
                 lines.append(f"- `{base}`{some}")
         lines.append("")
+        if status == "missing":
+            lines += refused(table)
     return "\n".join(lines)
+
+
+def refused(table: dict[str, dict[str, str]]) -> list[str]:
+    """The section on what is refused, a line for each reason."""
+    lines = ["## Refused by design", "", "For what these would need:", ""]
+    for reason, names in coverage.REFUSED.items():
+        there = sorted(n for n in names.split() if "refused" in table.get(n, {}).values())
+        if there:
+            lines.append(f"- {reason}: " + ", ".join(f"`{n}`" for n in there))
+    return [*lines, ""]
 
 
 def main() -> int:

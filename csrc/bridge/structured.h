@@ -90,6 +90,7 @@ struct OutOutputs : GivenOutputs<Base, N> {
         out.unsafeGetTensorImpl()->empty_tensor_restride(*options.memory_format_opt());
       }
     }
+    check_allocated(out);
     if (exact) this->proxies[i] = proxy_if_strides_differ(out, sizes, strides, options);
   }
 };
@@ -175,10 +176,9 @@ struct Structured<Base, R (C::*)(Args...)> {
   template <class Operation>
   static void run(Operation& op, Args... args) {
     // TensorIterator checks devices itself, and allows CPU scalars where native does.
-    if constexpr (!std::is_base_of_v<at::TensorIteratorBase, Base>) {
-      DeviceCheck devices;
-      (devices.see(args), ...);
-    }
+    constexpr bool iterates = std::is_base_of_v<at::TensorIteratorBase, Base>;
+    std::conditional_t<iterates, AllocationCheck, DeviceCheck> inputs;
+    (inputs.see(args), ...);
     [&]<size_t... I>(std::index_sequence<I...>) {
       if constexpr (precomputed) {
         auto pre = op.meta(args...);
@@ -187,7 +187,8 @@ struct Structured<Base, R (C::*)(Args...)> {
         op.meta(args...);
         op.impl(args..., op.maybe_get_output(I)...);
       }
-    }(std::make_index_sequence<N>{});
+    }
+    (std::make_index_sequence<N>{});
     op.outs.finish();
   }
 

@@ -98,6 +98,21 @@ TensorView view_of(const at::Tensor& tensor) {
   return v;
 }
 
+bool strides_stay_within_storage(const c10::TensorImpl& tensor) {
+  auto last = static_cast<uint64_t>(tensor.storage_offset());
+  const auto sizes = tensor.sizes(), strides = tensor.strides();
+  for (size_t d = 0; d < sizes.size(); d++) last += static_cast<uint64_t>(sizes[d] - 1) * strides[d];
+  return (last + 1) * tensor.itemsize() <= tensor.unsafe_storage().nbytes();
+}
+
+void fail_not_allocated(const c10::TensorImpl& tensor) {
+  const auto bytes = tensor.unsafe_storage().nbytes();
+  TORCH_CHECK(bytes != 0, "The tensor has a non-zero number of elements, but its data is not allocated yet.");
+  TORCH_CHECK(false, "The tensor of sizes ", tensor.sizes(), " and strides ", tensor.strides(), " at offset ",
+              tensor.storage_offset(), " is out of bounds for storage of size ", bytes,
+              ": the storage was resized after the tensor was made");
+}
+
 void DeviceCheck::fail(at::Device other) const {
   std::string where;
   if (!operator_name_.empty()) where = c10::str(" (when checking the arguments of ", operator_name_, ")");

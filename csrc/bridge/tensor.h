@@ -24,26 +24,25 @@ Scalar to_scalar(const at::Scalar& scalar);
 
 // A strided tensor for a kernel. The tensor must outlive the call; conj and neg bits must have been resolved.
 TensorView view_of(const at::Tensor& tensor);
-// Throws native's error for a tensor with elements whose storage was resized to nothing, as FSDP does to free memory.
+// Whether the storage reaches as far as a tensor that is not contiguous.
+bool strides_stay_within_storage(const c10::TensorImpl& tensor);
+[[noreturn]] void fail_not_allocated(const c10::TensorImpl& tensor);
+
+// Throws unless the storage holds every element of the tensor. It may have been resized to nothing, as FSDP does to
+// free memory, or to less than the tensor takes; native reads what it finds there, or crashes.
 inline void check_allocated(const at::TensorBase& tensor) {
-  TORCH_CHECK(tensor.storage().nbytes() != 0 || tensor.numel() == 0,
-              "The tensor has a non-zero number of elements, but its data is not allocated yet.");
+  const c10::TensorImpl& impl = *tensor.unsafeGetTensorImpl();
+  if (!impl.has_storage()) return;
+  const auto bytes = impl.unsafe_storage().nbytes();
+  const auto end = static_cast<uint64_t>(impl.storage_offset() + impl.numel()) * impl.itemsize();
+  if (impl.is_contiguous() ? end <= bytes : strides_stay_within_storage(impl)) return;
+  if (impl.numel() != 0 && !tensor._is_zerotensor()) fail_not_allocated(impl);
 }
 
-// Throws native's "Expected all tensors to be on the same device" when it sees tensors on two. A CPU tensor without
-// dimensions may be welcome among them, as it is to native's TensorIterator.
-class DeviceCheck {
- public:
-  enum CpuScalars : bool { refused, allowed };
-  // `operator_name` must outlive the check; it is named in the error unless it is empty.
-  explicit DeviceCheck(CpuScalars scalars = refused, std::string_view operator_name = {})
-      : scalars_(scalars), operator_name_(operator_name) {}
-
-  void see(const at::Tensor& t) {
-    if (!t.defined() || (scalars_ == allowed && t.dim() == 0 && t.is_cpu())) return;
-    if (!device_) device_ = t.device();
-    if (t.device() != *device_) fail(t.device());
-  }
+// Shows each tensor among an operator's arguments, alone, optional or in a list, to `Check::see_tensor`.
+template <class Check>
+struct ArgumentVisitor {
+  void see(const at::Tensor& t) { static_cast<Check*>(this)->see_tensor(t); }
   void see(const std::optional<at::Tensor>& t) {
     if (t) see(*t);
   }
@@ -58,6 +57,29 @@ class DeviceCheck {
   }
   template <class T>
   void see(const T&) {}  // an argument that is no tensor
+};
+
+struct AllocationCheck : ArgumentVisitor<AllocationCheck> {
+  void see_tensor(const at::Tensor& t) {
+    if (t.defined()) check_allocated(t);
+  }
+};
+
+// Throws native's "Expected all tensors to be on the same device" when it sees tensors on two, and check_allocated's
+// error. A CPU tensor without dimensions may be welcome among them, as it is to native's TensorIterator.
+class DeviceCheck : public ArgumentVisitor<DeviceCheck> {
+ public:
+  enum CpuScalars : bool { refused, allowed };
+  // `operator_name` must outlive the check; it is named in the error unless it is empty.
+  explicit DeviceCheck(CpuScalars scalars = refused, std::string_view operator_name = {})
+      : scalars_(scalars), operator_name_(operator_name) {}
+
+  void see_tensor(const at::Tensor& t) {
+    if (!t.defined() || (scalars_ == allowed && t.dim() == 0 && t.is_cpu())) return;
+    if (!device_) device_ = t.device();
+    if (t.device() != *device_) fail(t.device());
+    check_allocated(t);
+  }
 
  private:
   [[noreturn]] void fail(at::Device other) const;

@@ -46,7 +46,10 @@ bool fast(at::ArrayRef<TensorList> lists, Scalars scalars) {
   return true;
 }
 
-char* data_of(const Tensor& t) { return static_cast<char*>(const_cast<void*>(t.const_data_ptr())); }
+char* data_of(const Tensor& t) {
+  check_allocated(t);
+  return static_cast<char*>(const_cast<void*>(t.const_data_ptr()));
+}
 
 // Runs `op` with outputs[i] = op(lists[0][i], lists[1][i], ...); one scalar for all, or one a tensor.
 void run(ForeachOp op, TensorList outputs, at::ArrayRef<TensorList> lists, Scalars scalars,
