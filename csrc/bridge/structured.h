@@ -187,8 +187,7 @@ struct Structured<Base, R (C::*)(Args...)> {
         op.meta(args...);
         op.impl(args..., op.maybe_get_output(I)...);
       }
-    }
-    (std::make_index_sequence<N>{});
+    }(std::make_index_sequence<N>{});
     op.outs.finish();
   }
 

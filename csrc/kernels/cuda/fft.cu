@@ -123,7 +123,7 @@ __global__ void __launch_bounds__(kThreads) transform_lines(const __grid_constan
       f(line, e, offsets, column);
     }
   };
-  each(a.adjacent_in, [&](int line, int e, const int64_t(&offsets)[2], int64_t column) {
+  each(a.adjacent_in, [&](int line, int e, const int64_t (&offsets)[2], int64_t column) {
     const C z = read_number<R>(a.in, offsets[0], column * a.pitch_in + e * a.step_in, a.n);
     from[line * a.length + e] = a.conj_in ? conj(z) : z;
   });
@@ -144,7 +144,7 @@ __global__ void __launch_bounds__(kThreads) transform_lines(const __grid_constan
     to = from, from = done;
   }
   __syncthreads();
-  each(a.adjacent_out, [&](int line, int e, const int64_t(&offsets)[2], int64_t column) {
+  each(a.adjacent_out, [&](int line, int e, const int64_t (&offsets)[2], int64_t column) {
     C z = from[line * a.length + e];
     if (a.twiddle) z = z * a.roots[column * e];
     if (a.conj_out) z = conj(z);

@@ -109,8 +109,7 @@ __global__ void __launch_bounds__(kThreads)
       } else {
         store(a, 0, offset[0], r);
       }
-    }
-    (std::index_sequence_for<In...>{});
+    }(std::index_sequence_for<In...>{});
   }
 }
 
@@ -186,19 +185,18 @@ __global__ void __launch_bounds__(kThreads)
         }
       }
     }
-  }
-  (std::index_sequence_for<In...>{});
+  }(std::index_sequence_for<In...>{});
 }
 
 // Which compute types of a table have the dense form. It is what the bandwidth of large tensors needs, and most of the
 // code: large functors, and types that models seldom hold, do without.
 enum class Dense { none, floats, usual };
 template <Dense D, class T>
-inline constexpr bool has_dense = D != Dense::none &&
-                                  (std::is_same_v<T, float> ||
-                                   (D == Dense::usual && (std::is_same_v<T, double> || std::is_same_v<T, int32_t> ||
-                                                          std::is_same_v<T, int64_t> || std::is_same_v<T, uint8_t> ||
-                                                          std::is_same_v<T, bool>)));
+inline constexpr bool has_dense =
+    D != Dense::none &&
+    (std::is_same_v<T, float> ||
+     (D == Dense::usual && (std::is_same_v<T, double> || std::is_same_v<T, int32_t> || std::is_same_v<T, int64_t> ||
+                            std::is_same_v<T, uint8_t> || std::is_same_v<T, bool>)));
 
 template <class F, bool HasDense, class Call = decltype(&F::operator())>
 struct EntryOf;
