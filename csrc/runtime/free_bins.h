@@ -20,6 +20,8 @@ inline constexpr size_t kSmallLimit = size_t{1} << 20;   // requests up to here 
 inline constexpr size_t kQuickLimit = size_t{32} << 10;  // requests up to here have a list of their exact size
 inline constexpr size_t kSegmentAlignment = size_t{2} << 20;  // a huge page
 
+inline size_t round_up(size_t n, size_t step) { return (n + step - 1) / step * step; }
+
 // Rounds a request (above 0) to a block size: multiples of 64 bytes up to 1 KiB, then eight sizes a doubling up to
 // 32 KiB, then multiples of 512 bytes, above 1 MiB of 4 KiB. At most 1/9 is wasted above 512 bytes.
 inline size_t round_block_size(size_t n) {
@@ -31,7 +33,7 @@ inline size_t round_block_size(size_t n) {
   } else {
     step = n <= kSmallLimit ? 512 : 4096;
   }
-  return (n + step - 1) / step * step;
+  return round_up(n, step);
 }
 
 inline constexpr int kQuickClasses = 16 + 5 * 8;

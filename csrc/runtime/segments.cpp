@@ -14,8 +14,6 @@ constexpr size_t kLargestGrowth = size_t{32} << 20;
 constexpr size_t kResidentSlack = size_t{8} << 20;
 constexpr size_t kSmallestDecommit = size_t{4} << 20;  // holds a whole huge page at any alignment
 
-size_t round_up(size_t n, size_t step) { return (n + step - 1) / step * step; }
-
 }  // namespace
 
 Segment* CachingAllocator::add_segment(void* base, size_t size, Block* first, size_t addresses, bool large) {
