@@ -33,9 +33,28 @@ def parse_keep(text: str) -> int:
     return int(match[1])
 
 
+def parse_device(text: str) -> str:
+    """The name of a device that is there. Raises ValueError for anything else."""
+    import torch
+
+    try:
+        kind = torch.device(text).type
+    except RuntimeError as error:
+        raise ValueError(f"torch knows no device {text!r}") from error
+    if kind != "cpu" and not getattr(torch, kind, None):
+        raise ValueError(f"{text} can hold no values here")
+    if kind != "cpu" and not getattr(torch, kind).is_available():
+        raise ValueError(f"there is no {kind} device on this machine")
+    return text
+
+
 @click.command(context_settings=ARGUMENTS)
-@click.option("--subject", default="minitorch", show_default=True, help="Device that the script runs on.")
-@click.option("--reference", default="cpu", show_default=True, help="Device that its calls are held against.")
+@click.option(
+    "--subject", default="minitorch", show_default=True, callback=parsed(parse_device), help="Device of the script."
+)
+@click.option(
+    "--reference", default="cpu", show_default=True, callback=parsed(parse_device), help="Device to hold it against."
+)
 @click.option("-o", "--output", default="compare-report", show_default=True, type=click.Path(file_okay=False))
 @click.option(
     "--every", default=1, show_default=True, type=click.IntRange(1), help="Take every n-th call of an operator."
@@ -64,7 +83,8 @@ def compare(output: str, script: str, arguments: tuple[str, ...], streaming: boo
     status = run_child(script, list(arguments), Options(shadow=not streaming, **settings), folder)
     data = collect(folder, status)
     if data is None:
-        raise click.ClickException(f"the script's process ended with status {status} before the comparison began")
+        click.echo(f"Error: the script's process ended with status {status} before the comparison began", err=True)
+        sys.exit(3)
     print_report(data)
     write_data(data, folder)
     click.echo(f"report: {folder / 'report.html'}")

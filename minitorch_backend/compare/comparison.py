@@ -11,20 +11,22 @@ import os
 import traceback
 from typing import Any
 
-import torch
 from torch import Tensor
 
 from minitorch_backend.compare import generators, judge
-from minitorch_backend.compare.describe import describe
 from minitorch_backend.compare.distance import Distance, distance
+from minitorch_backend.compare.entry import rank, report
+from minitorch_backend.compare.metadata import flat, has_memory, metadata_problem, out_of_memory
 from minitorch_backend.compare.mirror import Mirror, View, bytes_of
 from minitorch_backend.compare.operators import Operator
-from minitorch_backend.compare.store import SEVERITY, Call
 
 CANCELS = 1024.0  # ulp between judged results of a kind beyond which ulp are counted on a sample
 PART = 8  # tensors of a longer list that a look takes
 EGREGIOUS = 1e4  # a distance, in units of epsilon times the largest value, that needs no arbiter
 THOROUGH_EVERY = 512  # calls of a kind, after the first two
+
+
+LESS_MEMORY = ": leave out the shadow (--streaming), or take fewer calls (--every)"
 
 
 class Kind:
@@ -121,6 +123,9 @@ class Comparison:
 
     def run(self) -> Any:
         r, op = self.r, self.op
+        self.inputs = flat(self.args, self.kwargs)
+        if not all(map(has_memory, self.inputs)):
+            return op.func(*self.args, **self.kwargs)
         if op.is_view:
             return self.run_view()
         kind = r.kind(self.key())
@@ -128,7 +133,6 @@ class Comparison:
         self.thorough = (
             r.options.thorough or kind.calls <= r.thorough_first or kind.wanted or kind.calls % THOROUGH_EVERY == 0
         )
-        self.inputs = flat(self.args, self.kwargs)
         dirty = r.shadow.begin(self) if r.shadow is not None else None
         if op.per_element:
             self.choose_part(kind)
@@ -159,7 +163,10 @@ class Comparison:
             # Comparing must never become the program's problem.
             last = traceback.extract_tb(trouble.__traceback__)[-1]
             place = f"{os.path.basename(last.filename)}:{last.lineno}"
-            r.store.note(f"{op.full_name} could not be compared: {type(trouble).__name__}: {trouble} ({place})")
+            if out_of_memory(trouble):
+                r.store.note(f"memory ran out while {op.full_name} was compared{LESS_MEMORY}")
+            else:
+                r.store.note(f"{op.full_name} could not be compared: {type(trouble).__name__}: {trouble} ({place})")
             if r.shadow is not None:
                 r.shadow.forget(self, result)
             return result
@@ -171,29 +178,33 @@ class Comparison:
 
     def finish(self, kind: Kind, local: View, dirty: Any, result: Any, error: Any, versions: list[int]) -> Any:
         r, op = self.r, self.op
+        if error is None and not all(has_memory(t) for t in judge.flat_tensors(result) if isinstance(t, Tensor)):
+            return result
         reference, failure, args, kwargs = self.run_reference(local)
         if error is not None or failure is not None:
             self.compare_errors(error, failure)
             if error is None and r.shadow is not None:
                 r.shadow.forget(self, result)
-            self.report()
+            report(self)
             return result
         local_result = self.looked_at(result) if self.partial else result
         pairs = self.pairs(local_result, reference, args, kwargs)
-        problem = self.metadata_problem(local_result, reference, args, kwargs, local, versions)
+        problem = metadata_problem(self, local_result, reference, args, kwargs, local, versions)
         if problem:
             self.verdict, self.detail = judge.METADATA, problem
         elif not op.uninitialised and not (self.random and self.state is None):
             self.compare_values(kind, pairs)
         if r.shadow is not None:
             self.inherited = r.shadow.advance(self, dirty, result, reference, local)
-        self.report()
+        report(self)
         return result
 
-    def run_reference(self, view: View) -> tuple[Any, Exception | None, list, dict]:
+    def run_reference(
+        self, view: View, prepared: tuple[list, dict] | None = None
+    ) -> tuple[Any, Exception | None, list, dict]:
         """(result, exception, args, kwargs) of the reference on the inputs as `view` has them."""
         r = self.r
-        args, kwargs = view.call(*self.local_call)
+        args, kwargs = prepared or view.call(*self.local_call)
         try:
             if self.state is None:
                 return self.op.reference(*args, **kwargs), None, args, kwargs
@@ -203,29 +214,35 @@ class Comparison:
             return None, raised, args, kwargs
 
     def run_view(self) -> Any:
+        view = prepared = None
+        if self.op.reshapes:  # afterwards the argument is another shape
+            self.written = self.op.written(self.args, self.kwargs)
+            view = self.save_inputs()
+            prepared = view.call(*self.local_call)
         try:
             result = self.result = self.op.func(*self.args, **self.kwargs)
         except Exception as raised:
-            _, failure, _, _ = self.run_reference(View(self.r.mirror, self.local_source))
+            _, failure, _, _ = self.run_reference(view or View(self.r.mirror, self.local_source), prepared)
             self.compare_errors(raised, failure)
-            self.report()
+            report(self)
             raise
-        self.compare_view(result)
+        if all(has_memory(t) for t in judge.flat_tensors(result)):
+            self.compare_view(result, view, prepared)
         return result
 
-    def compare_view(self, result: Any) -> None:
+    def compare_view(self, result: Any, view: View | None = None, prepared: tuple[list, dict] | None = None) -> None:
         """Views hold no values of their own: what counts is which memory they show, and how."""
-        view = View(self.r.mirror, self.local_source)
-        reference, failure, args, kwargs = self.run_reference(view)
+        view = view or View(self.r.mirror, self.local_source)
+        reference, failure, args, kwargs = self.run_reference(view, prepared)
         if failure is not None:
             self.compare_errors(None, failure)
         else:
-            problem = self.metadata_problem(result, reference, args, kwargs, view, [])
+            problem = metadata_problem(self, result, reference, args, kwargs, view, [])
             if problem:
                 self.verdict, self.detail = judge.METADATA, problem
                 if not isinstance(result, (list, tuple)) and result.shape == reference.shape:
                     self.detail += self.value_note(result, reference)
-        self.report()
+        report(self)
 
     def value_note(self, result: Tensor, reference: Tensor) -> str:
         seen = self.r.mirror.tensor(result)
@@ -234,53 +251,7 @@ class Comparison:
     # Metadata
 
     def versions(self) -> list[int]:
-        return [t._version for t in self.inputs]
-
-    def metadata_problem(
-        self, result: Any, reference: Any, args: list, kwargs: dict, view: View, versions: list[int]
-    ) -> str:
-        """What kind of thing came out, not which values: the first difference in words, or nothing."""
-        mine, theirs = judge.flat_tensors(result), judge.flat_tensors(reference)
-        owners = {seen._cdata: key for key, seen in view.storages.items()}
-        if len(mine) != len(theirs):
-            return f"{len(mine)} results against {len(theirs)}"
-        for i, (a, b) in enumerate(zip(mine, theirs, strict=True)):
-            if not isinstance(a, Tensor) or not isinstance(b, Tensor):
-                if isinstance(a, Tensor) != isinstance(b, Tensor) and not self.op.substitute:
-                    return f"result {i} is {type(a).__name__}, reference {type(b).__name__}"
-                continue
-            if a.dtype != b.dtype:
-                return f"dtype of result {i}: {a.dtype}, reference {b.dtype}"
-            if a.shape != b.shape:
-                return f"shape of result {i}: {tuple(a.shape)}, reference {tuple(b.shape)}"
-            if self.op.substitute is None:
-                if a.stride() != b.stride() and a.numel() > 1 and significant(a) != significant(b):
-                    return f"strides of result {i}: {a.stride()}, reference {b.stride()}"
-                if a.storage_offset() != b.storage_offset() and a.numel() > 0:
-                    return f"offset of result {i}: {a.storage_offset()}, reference {b.storage_offset()}"
-                problem = self.alias_problem(i, a, b, view.storages, owners)
-                if problem:
-                    return problem
-        if self.op.inplace_returns and not self.op.is_view:
-            given, given_theirs = {id(t) for t in self.inputs}, {id(t) for t in flat(args, kwargs)}
-            for i, (a, b) in enumerate(zip(mine, theirs, strict=True)):
-                if id(b) in given_theirs and id(a) not in given:
-                    return f"result {i} is a new tensor, not the one written"
-        if versions and versions != self.versions():
-            return "the version counter of an input moved"
-        if self.thorough and self.before is not None:
-            return self.mutation_problem()
-        return ""
-
-    def alias_problem(self, i: int, a: Tensor, b: Tensor, storages: dict, owners: dict) -> str:
-        """Whether result `a` shares memory with the argument that `b` shares with. `owners`: arguments by storage."""
-        mine, theirs = a.untyped_storage()._cdata, b.untyped_storage()._cdata
-        if mine in storages:
-            if storages[mine]._cdata != theirs and storages[mine].data_ptr() != b.untyped_storage().data_ptr():
-                return f"result {i} shares memory with an input, the reference's does not"
-        elif a.numel() and a.device.type == self.r.type and owners.get(theirs, mine) != mine:
-            return f"result {i} has memory of its own, the reference's shares an input's"
-        return ""
+        return [0 if t.is_inference() else t._version for t in self.inputs]
 
     def save_all(self) -> View:
         """All inputs copied: to see what the call wrote, to run it again, and for the arbiter and replay files."""
@@ -288,21 +259,6 @@ class Comparison:
         view = View(mirror, lambda key, storage: mirror.storage(storage, copy=True))
         view.call(*self.look())
         return view
-
-    def mutation_problem(self) -> str:
-        """An input that changed although the operator does not write it."""
-        assert self.before is not None
-        written = {t.untyped_storage()._cdata for t in self.written_tensors(self.args, self.kwargs)}
-        if self.op.working_memory >= 0:
-            written.add(self.args[self.op.working_memory].untyped_storage()._cdata)
-        for t in flat(*self.look()):
-            key = t.untyped_storage()._cdata
-            if t.device.type == self.r.type and key not in written and key in self.before.storages:
-                now = self.r.mirror.storage(t.untyped_storage())
-                target = self.r.reference
-                if not torch.equal(bytes_of(now, target), bytes_of(self.before.storages[key], target)):
-                    return f"an input of shape {tuple(t.shape)} was written, which this operator must not do"
-        return ""
 
     # Values
 
@@ -465,99 +421,18 @@ class Comparison:
             if type(error) is not type(failure):
                 self.r.store.note(f"{self.op.full_name}: subject raised {text(error)}, reference {text(failure)}")
             self.verdict = judge.EQUAL
+        elif error is not None and out_of_memory(error):
+            self.r.store.note(f"the subject ran out of memory in {self.op.full_name}{LESS_MEMORY}")
         elif error is not None:
             self.verdict, self.detail = judge.SUBJECT_RAISED, text(error)
         else:
             assert failure is not None
             lacking = isinstance(failure, NotImplementedError)
-            if isinstance(failure, (MemoryError, torch.OutOfMemoryError)) or "not enough memory" in str(failure):
-                self.r.store.note(
-                    "the reference ran out of memory: leave out the shadow (--streaming), or take fewer calls (--every)"
-                )
+            if out_of_memory(failure):
+                self.r.store.note(f"the reference ran out of memory{LESS_MEMORY}")
                 self.verdict = judge.EQUAL
                 return
             self.verdict = judge.MISSING if lacking else judge.REFERENCE_RAISED
             self.detail = text(failure)
             if lacking:
                 self.r.store.note(f"{self.op.full_name}: the reference has no such operator; it was not compared")
-
-    # Report
-
-    def report(self) -> None:
-        r = self.r
-        store = r.store
-        phase, module, forward = r.where.locate(self.index)
-        op = self.op.full_name
-        statistics = store.statistics(op)
-        statistics.calls += 1
-        statistics.compared += 1
-        statistics.verdicts[self.verdict] += 1
-        store.verdicts[self.verdict] += 1
-        local = self.distance.relative
-        statistics.distance_ulp = max(statistics.distance_ulp, self.distance.ulp)
-        statistics.local = max(statistics.local, local)
-        inherited = 0.0 if math.isnan(self.inherited) else self.inherited
-        statistics.inherited = max(statistics.inherited, inherited)
-        store.timeline.add(self.index, op, local, inherited)
-        bad = self.verdict in judge.BAD
-        score = SEVERITY.get(self.verdict, 0) * 1e6 + min(self.distance.norm, 1e5)
-        if bad:
-            found = store.find(op, self.verdict, phase)
-            if found is not None:
-                found.last = self.index
-                if found.replay is None and found.count < 10 and r.on_finding is not None:
-                    r.on_finding(found, self)  # the first call's inputs were gone
-        else:
-            found = None
-        first = bad and found is None
-        if not first and not store.wants(score):
-            return
-        call = self.call(phase, module, forward)
-        if first:
-            finding = store.add_finding(call)
-            if finding is not None and r.on_finding is not None:
-                r.on_finding(finding, self)
-        if store.wants(score):
-            store.add_kept(score, call)
-
-    def call(self, phase: str, module: str, forward: int) -> Call:
-        where = self.r.where
-        stack = where.stack()
-        forward_stack: list[str] = []
-        if forward >= 0:
-            node = torch._C._current_autograd_node()
-            entry = where.forward_of.get(node._sequence_nr()) if node is not None else None
-            forward_stack = where.lines(entry[2]) if entry else []
-        j = self.judgement
-        call = Call(
-            self.index, self.op.full_name, self.verdict, phase, where.step, module, where.lines(stack), forward,
-            forward_stack, describe(self.args, self.kwargs), describe([self.result]), self.detail,
-            distance_ulp=self.distance.ulp, local=self.distance.relative, inherited=self.inherited,
-            result=self.judged_result,
-        )  # fmt: skip
-        if j is not None:
-            if j.subject is not None:
-                call.subject_ulp, call.subject_norm = j.subject.max_ulp, j.subject.norm
-                call.subject_relative = j.subject.relative
-            if j.reference is not None:
-                call.reference_ulp, call.reference_norm = j.reference.max_ulp, j.reference.norm
-                call.reference_relative = j.reference.relative
-            if j.condition is not None:
-                call.condition = j.condition
-        return call
-
-
-def rank(j: judge.Judgement) -> tuple[int, float]:
-    """Which of a call's results stands for the call: the worst verdict, then the larger error."""
-    return SEVERITY.get(j.verdict, 0), j.subject.norm if j.subject is not None else 0.0
-
-
-def significant(t: Tensor) -> list[int]:
-    """Strides of dimensions longer than one: others decide nothing."""
-    return [stride for size, stride in zip(t.shape, t.stride(), strict=True) if size > 1]
-
-
-def flat(args: Any, kwargs: dict) -> list[Tensor]:
-    """The tensors of a call's arguments."""
-    values = [*args, *kwargs.values()]
-    return [t for v in values for t in judge.flat_tensors(v) if isinstance(t, Tensor)]

@@ -22,8 +22,11 @@ HIDDEN_WRITES = {
     "aten::batch_norm_gather_stats": ("running_mean", "running_var"),
     "aten::batch_norm_gather_stats_with_counts": ("running_mean", "running_var"),
 }
-# Results that only the operator's own backward pass can read, and arguments that it uses as working memory.
-OPAQUE_RESULTS = {"aten::mkldnn_rnn_layer": (3,)}
+# Results that only the operator's own backward pass can read, or that are unique only up to sign or phase; and
+# arguments that an operator uses as working memory.
+OPAQUE_RESULTS = {
+    "aten::mkldnn_rnn_layer": (3,), "aten::_linalg_svd": (0, 2), "aten::_linalg_eigh": (1,), "aten::linalg_eig": (1,),
+}  # fmt: skip
 WORKING_MEMORY = {"aten::mkldnn_rnn_layer_backward": "workspace"}
 # Operators tagged as random that draw only if this argument is not 0.
 DRAWS_IF = {
@@ -41,7 +44,7 @@ class Operator:
 
     __slots__ = (
         "draws_if", "full_name", "func", "ignored", "inplace_returns", "is_view", "mutated", "name", "opaque",
-        "per_element", "positions", "random", "reference", "substitute", "uninitialised", "working_memory",
+        "per_element", "positions", "random", "reference", "reshapes", "substitute", "uninitialised", "working_memory",
     )  # fmt: skip
 
     def __init__(self, func: Any) -> None:
@@ -62,6 +65,9 @@ class Operator:
         self.mutated = tuple(mutated)
         aliases = [r.alias_info is not None for r in schema.returns]
         self.is_view = bool(aliases) and all(aliases) and not any(r.alias_info.is_write for r in schema.returns)
+        # t_, unsqueeze_, resize_: a view that replaces its argument.
+        self.reshapes = torch.Tag.inplace_view in func.tags
+        self.is_view = self.is_view or self.reshapes
         self.inplace_returns = any(r.alias_info is not None and r.alias_info.is_write for r in schema.returns)
         self.random = torch.Tag.nondeterministic_seeded in func.tags or schema.name in RANDOM_WITHOUT_TAG
         self.per_element = schema.name.startswith(("aten::_foreach_", "aten::_fused_adam", "aten::_fused_sgd"))

@@ -14,6 +14,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from minitorch_backend.compare import generators
 from minitorch_backend.compare.comparison import Comparison, Kind
+from minitorch_backend.compare.metadata import has_memory
 from minitorch_backend.compare.mirror import Mirror
 from minitorch_backend.compare.operators import Operator, operator_of
 from minitorch_backend.compare.options import Options
@@ -122,7 +123,7 @@ class Recorder(TorchDispatchMode):
         start = time.perf_counter()
         if self.in_flight is not None:
             self.in_flight(index, op.full_name, self.where.path())
-        if op.func is _DETACH:
+        if op.func is _DETACH and has_memory(args[0]):
             result = op.func(*args, **kwargs)
             if result.untyped_storage()._cdata == args[0].untyped_storage()._cdata and result.shape == args[0].shape:
                 self.store.compared += 1

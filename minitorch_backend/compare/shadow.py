@@ -14,6 +14,7 @@ from torch import Tensor, UntypedStorage
 
 from minitorch_backend.compare import generators, judge
 from minitorch_backend.compare.distance import sampled
+from minitorch_backend.compare.metadata import out_of_memory
 from minitorch_backend.compare.mirror import Mirror, View, window
 
 SWEEP = 64  # calls between looking for storages that died
@@ -136,7 +137,7 @@ class Shadow:
     def forget(self, call: Any, result: Any) -> None:
         """The results hold the subject's values in the shadow as well."""
         for t in [*judge.flat_tensors(result), *call.written_tensors(call.args, call.kwargs)]:
-            if isinstance(t, Tensor):
+            if isinstance(t, Tensor) and t.layout is torch.strided and not t._is_zerotensor():
                 self.drop(t.untyped_storage()._cdata)
 
     def drop(self, key: int) -> None:
@@ -164,7 +165,7 @@ class Shadow:
         self.off = True
 
     def fail(self, call: Any, error: Exception) -> None:
-        if isinstance(error, (MemoryError, torch.OutOfMemoryError)) or "not enough memory" in str(error):
+        if out_of_memory(error):
             call.r.store.note(
                 "memory ran out for the native shadow and it was given up; only local errors are known from here on. "
                 "--streaming leaves it out from the start"

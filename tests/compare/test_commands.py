@@ -211,3 +211,18 @@ def test_the_pytest_fixture(tmp_path):
     done = subprocess.run(command, capture_output=True, text=True, env=env, cwd=tmp_path)
     assert "1 failed, 1 passed" in done.stdout, done.stdout + done.stderr
     assert "aten::sin: subject worse, first at call 1" in done.stdout and "replay: python" in done.stdout
+
+
+def test_memory_that_runs_out_is_no_fault_of_an_operator(tmp_path, monkeypatch):
+    monkeypatch.setenv("MINITORCH_MEMORY_LIMIT", "64M")
+    done, records = compare(tmp_path, "kept = [torch.ones(4 << 20, device='minitorch') for _ in range(8)]\n")
+    assert done.returncode == 3 and "finding" not in records
+    assert "OutOfMemoryError" in records["run"][0]["ended"]
+    assert any("memory" in note["text"] and "--streaming" in note["text"] for note in records["note"])
+
+
+@pytest.mark.parametrize("device", ["nonsense", "meta"])
+def test_a_device_that_is_not_there_is_a_usage_error(tmp_path, device):
+    done, records = compare(tmp_path, "", "--subject", device)
+    assert done.returncode == 2 and "--subject" in done.stderr and not records
+    assert "Traceback" not in done.stderr

@@ -1,0 +1,213 @@
+"""Kinds of programs that a comparison must neither disturb nor accuse: each is compared, and nothing is found."""
+
+import copy
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import nn
+from torch.utils.checkpoint import checkpoint
+
+from minitorch_backend import compare
+
+DEVICE = "minitorch"
+
+
+def network():
+    torch.manual_seed(0)
+    return nn.Sequential(nn.Linear(8, 16), nn.ReLU(), nn.Linear(16, 4)).to(DEVICE)
+
+
+def batch(**settings):
+    return torch.randn(4, 8, device=DEVICE, **settings)
+
+
+def autocast_and_scaler():
+    model = network()
+    optimizer, scaler = torch.optim.SGD(model.parameters(), lr=0.1), torch.amp.GradScaler(DEVICE)
+    for _ in range(2):
+        with torch.autocast(DEVICE, dtype=torch.bfloat16):
+            loss = model(batch()).float().square().mean()
+        scaler.scale(loss).backward()
+        scaler.step(optimizer)
+        scaler.update()
+        optimizer.zero_grad()
+
+
+def checkpointing():
+    model, x = network(), batch(requires_grad=True)
+    for reentrant in (False, True):
+        checkpoint(model, x, use_reentrant=reentrant).sum().backward()
+
+
+def accumulated_and_clipped():
+    model = network()
+    optimizer = torch.optim.AdamW(model.parameters())
+    for i in range(4):
+        (model(batch()).mean() / 2).backward()
+        if i % 2:
+            nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+            optimizer.step()
+            optimizer.zero_grad()
+
+
+def optimizers():
+    kinds = [("Adam", {"foreach": True}), ("Adam", {"fused": True}), ("AdamW", {"foreach": False}), ("RMSprop", {})]
+    for name, settings in [*kinds, ("SGD", {"fused": True, "momentum": 0.9}), ("Adagrad", {}), ("NAdam", {})]:
+        model = network()
+        optimizer = getattr(torch.optim, name)(model.parameters(), lr=1e-3, **settings)
+        for _ in range(3):
+            optimizer.zero_grad()
+            model(batch()).square().mean().backward()
+            optimizer.step()
+
+
+def tied_weights():
+    embedding, head = nn.Embedding(11, 8).to(DEVICE), nn.Linear(8, 11, bias=False).to(DEVICE)
+    head.weight = embedding.weight
+    head(embedding(torch.randint(11, (3, 5)).to(DEVICE))).sum().backward()
+
+
+def sparse_gradients():
+    embedding = nn.Embedding(11, 8, sparse=True).to(DEVICE)
+    optimizer = torch.optim.SparseAdam(embedding.parameters())
+    embedding(torch.tensor([1, 2, 1], device=DEVICE)).sum().backward()
+    optimizer.step()
+
+
+def complex_numbers():
+    a = torch.randn(4, 4, dtype=torch.complex64, device=DEVICE, requires_grad=True)
+    ((a @ a.mH).abs() + (a * a.conj()).real).sum().backward()
+    torch.view_as_real(a.detach()).exp_()
+
+
+def chains_of_views():
+    x = torch.randn(6, 6, device=DEVICE)
+    x.t()[1:, ::2].add_(1)[0].mul_(2)
+    x.diagonal().zero_()
+    x.view(-1)[3:].exp_()
+    x[x > 0] = 5
+
+
+def views_in_place():
+    x = torch.randn(2, 3, device=DEVICE)
+    x.unsqueeze_(0).transpose_(0, 2).squeeze_().t_()
+    x.resize_(2, 2).resize_(9).fill_(1)
+    x.data = torch.ones(3, device=DEVICE)
+    x.add_(1)
+
+
+def hooks():
+    model = network()
+    model[0].register_full_backward_hook(lambda module, inputs, outputs: (inputs[0] * 2,))
+    model[2].weight.register_hook(lambda g: g * 3)
+    model(batch(requires_grad=True)).sum().backward()
+
+
+def own_function():
+    class Exp(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx, x):
+            ctx.save_for_backward(x)
+            return x.exp()
+
+        @staticmethod
+        def backward(ctx, g):
+            return g * ctx.saved_tensors[0].exp()
+
+    Exp.apply(torch.randn(4, device=DEVICE, requires_grad=True)).sum().backward()
+
+
+def function_transforms():
+    w, x = torch.randn(4, 3, device=DEVICE), torch.randn(5, 4, device=DEVICE)
+
+    def f(w, x):
+        return (x @ w).tanh().sum()
+
+    torch.func.vmap(torch.func.grad(f), (None, 0))(w, x)
+    torch.func.jvp(lambda w: f(w, x), (w,), (w,))
+    torch.func.jacrev(torch.sin)(x[0])
+    torch.func.hessian(lambda x: x.sin().sum())(x[0])
+
+
+def inference():
+    model = network()
+    with torch.inference_mode():
+        model(batch()).add_(1)[0].exp_()
+
+
+def double_backward():
+    x = torch.randn(4, device=DEVICE, requires_grad=True)
+    (gradient,) = torch.autograd.grad(x.tanh().pow(3).sum(), x, create_graph=True)
+    gradient.square().sum().backward()
+
+
+def recurrent():
+    for kind in (nn.LSTM, nn.GRU, nn.RNN):
+        model = kind(5, 7, 2, bidirectional=True, dropout=0.2, batch_first=True).to(DEVICE)
+        model(torch.randn(3, 4, 5, device=DEVICE))[0].sum().backward()
+    packed = nn.utils.rnn.pack_padded_sequence(torch.randn(4, 3, 5, device=DEVICE), [4, 3, 2])
+    nn.LSTM(5, 7).to(DEVICE)(packed)[0].data.sum().backward()
+
+
+def attention_with_a_mask():
+    q = torch.randn(2, 2, 5, 8, device=DEVICE, requires_grad=True)
+    F.scaled_dot_product_attention(q, q, q, is_causal=True, dropout_p=0.1).sum().backward()
+    mask = torch.ones(5, 5, dtype=torch.bool, device=DEVICE).tril()
+    F.scaled_dot_product_attention(q, q, q, attn_mask=mask).sum().backward()
+
+
+def shapes_from_data():
+    x = torch.randn(20, device=DEVICE)
+    x[x > 0].sum()
+    torch.unique((x * 3).int())
+    torch.bincount((x.abs() * 3).long())
+    torch.multinomial(x.abs(), 3)
+
+
+def decompositions():
+    torch.manual_seed(0)
+    a = torch.randn(5, 5, device=DEVICE)
+    torch.linalg.svd(a)
+    torch.linalg.eigh(a + a.T)
+    torch.linalg.inv(a)
+
+
+def copies_and_state():
+    model = network()
+    copy.deepcopy(model).load_state_dict(model.state_dict())
+    model.half()(batch().half())
+    model.to("cpu")
+
+
+PROGRAMS = [
+    autocast_and_scaler, checkpointing, accumulated_and_clipped, optimizers, tied_weights, sparse_gradients,
+    complex_numbers, chains_of_views, views_in_place, hooks, own_function, function_transforms, inference,
+    double_backward, recurrent, attention_with_a_mask, shapes_from_data, decompositions, copies_and_state,
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("program", PROGRAMS, ids=lambda p: p.__name__)
+@pytest.mark.filterwarnings("ignore:.*:UserWarning")
+def test_runs_and_is_not_accused(program):
+    report = compare.run(program)
+    assert report.ended == "finished", report.error
+    assert [(f.first.op, f.first.verdict, f.first.detail, f.first.inputs) for f in report.findings] == []
+    assert report.store.compared > 0
+    assert not [note for note in report.store.notes if "could not be compared" in note]
+
+
+def test_program_that_changes_nothing_is_the_same_with_and_without():
+    """Numbers that a compared program computes are those that it computes alone."""
+
+    def train():
+        model = network()
+        optimizer = torch.optim.AdamW(model.parameters())
+        for _ in range(3):
+            optimizer.zero_grad()
+            F.dropout(model(batch()), 0.3).square().mean().backward()
+            optimizer.step()
+        return [p.detach().cpu() for p in model.parameters()]
+
+    alone, compared = train(), compare.run(train).result
+    assert all(torch.equal(a, b) for a, b in zip(alone, compared, strict=True))
