@@ -24,7 +24,6 @@ UNCLAIMED = {
 }
 # (module, mode): why it does not pass. Strict.
 EXPECTED_FAILURES = {
-    ("nn.Transformer", "eval"): "its fast path makes nested tensors, which the device does not have",
 }
 MODULES = {info.name: info for info in module_db}
 TOLERANCE = {"rtol": 1e-4, "atol": 2e-5}  # several operators in a row, each within native's own tolerance
