@@ -56,14 +56,18 @@ __global__ void __launch_bounds__(1024) layer_norm_registers(const __grid_consta
     }
     row.each(a.cols, [&](float x, int, int, int) { squares += (x - mean) * (x - mean); });
     const float variance = rows::reduce(squares, shared[1], 0.0f, Sum()) / n;
-    const float rstd = static_cast<float>(1 / ::sqrt(static_cast<double>(variance) + a.eps));
+    const float rstd = 1.0f / ::sqrtf(variance + static_cast<float>(a.eps));
     if (threadIdx.x == 0) {
       if (a.centered) write<float>(a.mean, a.stat_dtype, r, mean);
       write<float>(a.rstd, a.stat_dtype, r, rstd);
     }
-    row.each(a.cols, [&](float& x, int, int, int c) {
-      x = (x - mean) * rstd * read<float>(a.weight, a.param_dtype, c, 1.0f) +
-          read<float>(a.bias, a.param_dtype, c, 0.0f);
+    constexpr int V = rows::Row<S>::V;
+    row.each_pack(a.cols, [&](float (&x)[V], int, int at) {
+      float weight[V], bias[V];
+      rows::parameters<S>(weight, a.weight, a.param_dtype, at, 1.0f);
+      rows::parameters<S>(bias, a.bias, a.param_dtype, at, 0.0f);
+#pragma unroll
+      for (int v = 0; v < V; v++) x[v] = (x[v] - mean) * rstd * weight[v] + bias[v];
     });
     row.store(a.y, r * a.cols, a.cols);
   });
@@ -128,11 +132,17 @@ __global__ void __launch_bounds__(1024) layer_norm_dx_registers(const __grid_con
     g.load(a.dy, r * a.cols, a.cols);
     xhat.load(a.x, r * a.cols, a.cols);
     float sum = 0, product = 0;
-    g.each(a.cols, [&](float& dy, int u, int v, int c) {
-      dy *= read<float>(a.weight, a.param_dtype, c, 1.0f);
-      xhat.x[u][v] = (xhat.x[u][v] - mean) * rstd;
-      sum += dy;
-      product += dy * xhat.x[u][v];
+    constexpr int V = rows::Row<S>::V;
+    g.each_pack(a.cols, [&](float (&dy)[V], int u, int at) {
+      float weight[V];
+      rows::parameters<S>(weight, a.weight, a.param_dtype, at, 1.0f);
+#pragma unroll
+      for (int v = 0; v < V; v++) {
+        dy[v] *= weight[v];
+        xhat.x[u][v] = (xhat.x[u][v] - mean) * rstd;
+        sum += dy[v];
+        product += dy[v] * xhat.x[u][v];
+      }
     });
     const float c0 = a.centered ? rows::reduce(sum, shared[0], 0.0f, Sum()) / n : 0.0f;
     const float c1 = rows::reduce(product, shared[1], 0.0f, Sum()) / n;

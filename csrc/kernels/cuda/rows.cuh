@@ -41,6 +41,24 @@ __device__ __forceinline__ T reduce(T value, T* shared, const T& identity, const
   return blockDim.y > 1 ? warp_reduce(value, combine) : block_reduce(value, shared, identity, combine);
 }
 
+// V neighbours of a vector of parameters, from element `at` on; `absent` for each without such a vector. One access
+// where they are stored as the row is.
+template <class S, int V>
+__device__ __forceinline__ void parameters(float (&to)[V], const void* from, DType dtype, int at, float absent) {
+  if (from != nullptr && dtype == dtype_of<S> && reinterpret_cast<uintptr_t>(from) % sizeof(Pack<S, V>) == 0) {
+    const Pack<S, V> pack = *reinterpret_cast<const Pack<S, V>*>(static_cast<const S*>(from) + at);
+#pragma unroll
+    for (int v = 0; v < V; v++) to[v] = convert<float>(pack.value[v]);
+    return;
+  }
+#pragma unroll
+  for (int v = 0; v < V; v++)
+    to[v] =
+        from == nullptr
+            ? absent
+            : load_as<float>(static_cast<const char*>(from) + (at + v) * static_cast<int64_t>(size_of(dtype)), dtype);
+}
+
 // This thread's elements of a row of storage type S.
 template <class S>
 struct Row {
@@ -57,6 +75,15 @@ struct Row {
 #pragma unroll
         for (int v = 0; v < V; v++) f(x[u][v], u, v, at + v);
       }
+    }
+  }
+  // f(elements of a pack, pack, column of its first).
+  template <class F>
+  __device__ __forceinline__ void each_pack(int64_t columns, const F& f) {
+#pragma unroll
+    for (int u = 0; u < kPacks; u++) {
+      const int at = static_cast<int>(threadIdx.x + u * blockDim.x) * V;
+      if (at < columns) f(x[u], u, at);
     }
   }
   __device__ __forceinline__ void load(const void* data, int64_t offset, int64_t columns) {
