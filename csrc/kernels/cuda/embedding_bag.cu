@@ -58,15 +58,14 @@ __global__ void __launch_bounds__(kThreads) bag_columns(const __grid_constant__ 
 
 // What does not depend on the column: a warp a bag.
 __global__ void __launch_bounds__(kThreads)
-    describe_bags(const __grid_constant__ EmbeddingBagArgs a, cuda::Fault* fault) {
+    describe_bags(const __grid_constant__ EmbeddingBagArgs a, cuda::Fault* fault, const char* what) {
   const int lane = static_cast<int>(threadIdx.x) % 32;
   const int64_t warps = int64_t{gridDim.x} * (kThreads / 32);
   for (int64_t b = (blockIdx.x * int64_t{kThreads} + threadIdx.x) / 32; b < a.bags; b += warps) {
     int64_t begin, end, size = 0;
     bag_limits(a, b, begin, end);
     const int64_t offset = a.offsets[b], least = b > 0 ? a.offsets[b - 1] : 0;
-    if (lane == 0 && (offset < least || offset > a.count))
-      cuda::report_fault(fault, "embedding_bag: offsets must not decrease or pass input's length");
+    if (lane == 0 && (offset < least || offset > a.count)) cuda::report_fault(fault, what);
     for (int64_t i = begin + lane; i < end; i += 32) {
       size += a.indices[i] != a.padding_idx;
       if (a.position_bag != nullptr) a.position_bag[i] = b;
@@ -79,7 +78,9 @@ __global__ void __launch_bounds__(kThreads)
 void bag(const EmbeddingBagArgs& a) {
   if (a.bags == 0) return;
   const cudaStream_t stream = cuda::current_stream();
-  describe_bags<<<grid_for(a.bags * 32), kThreads, 0, stream>>>(a, cuda::fault_record());
+  // The host reads the text: it cannot be a literal of the kernel.
+  describe_bags<<<grid_for(a.bags * 32), kThreads, 0, stream>>>(
+      a, cuda::fault_record(), "embedding_bag: offsets must not decrease or pass input's length");
   if (a.dim > 0 && !dispatch(a.dtype, FloatingTypes{}, [&](auto tag) {
         bag_columns<typename decltype(tag)::type>
             <<<grid_for(a.bags * a.dim), kThreads, 0, stream>>>(a, {cuda::fault_record(), "embedding_bag"});

@@ -152,13 +152,21 @@ __global__ void __launch_bounds__(kThreads) transform_lines(const __grid_constan
   });
 }
 
+// exp(-2 pi i k / n) for 0 <= k < n, from the angle to the nearest quarter turn: the error of the quotient is relative
+// to the angle, which is at most an eighth of a turn.
+template <class R>
+__device__ __forceinline__ Complex<R> root_of_unity(int64_t k, int64_t n) {
+  const int64_t quarters = (8 * k + n) / (2 * n), rest = 4 * k - quarters * n;
+  double s, c;
+  sincospi(static_cast<double>(rest) / static_cast<double>(2 * n), &s, &c);
+  const bool odd = quarters % 2 != 0, back = quarters % 4 == 2 || quarters % 4 == 3;
+  const double re = odd ? -s : c, im = odd ? -c : -s;
+  return {static_cast<R>(back ? -re : re), static_cast<R>(back ? -im : im)};
+}
+
 template <class R>
 __global__ void __launch_bounds__(kThreads) fill_roots(Complex<R>* roots, int64_t n) {
-  MT_GRID_LOOP(k, n) {
-    double s, c;
-    sincospi(2.0 * static_cast<double>(k) / static_cast<double>(n), &s, &c);
-    roots[k] = {static_cast<R>(c), static_cast<R>(-s)};
-  }
+  MT_GRID_LOOP(k, n) roots[k] = root_of_unity<R>(k, n);
 }
 
 // What a transform works on; `batch` gives the items' offsets in `in` and `out`.
@@ -293,9 +301,7 @@ void run_direct(const Problem& p) {
 template <class R>
 __device__ __forceinline__ Complex<R> chirp(int64_t k, int64_t n) {
   const auto square = static_cast<uint64_t>(k) * static_cast<uint64_t>(k) % static_cast<uint64_t>(2 * n);
-  double s, c;
-  sincospi(static_cast<double>(square) / static_cast<double>(n), &s, &c);
-  return {static_cast<R>(c), static_cast<R>(-s)};
+  return root_of_unity<R>(static_cast<int64_t>(square), 2 * n);
 }
 
 // The factor of the convolution: the conjugated chirp for -n < k < n, around 0.

@@ -1,7 +1,7 @@
 // Eigenvalues of general matrices on CUDA, a thread block for each matrix: reflectors reduce it to Hessenberg form, the
 // QR iteration with single shifts brings that to Schur form, and eigenvectors follow by back substitution (J. G. F.
 // Francis, "The QR transformation", Comput. J. 1961/62). Everything is computed with complex numbers in double
-// precision, real matrices too, so that one code serves all: conjugate pairs are exact to rounding only.
+// precision, real matrices too, so that one code serves all; their eigenvalues are then made exact pairs.
 #include "kernels/cuda/linalg.cuh"
 
 namespace minitorch {
@@ -223,6 +223,36 @@ __global__ void __launch_bounds__(kThreads) store_vectors(const Mat<Z> v, const 
   }
 }
 
+// The eigenvalues of a real matrix are real or in conjugate pairs, which rounding has disturbed: one with im > 0 takes
+// the nearest conjugate among those with im < 0 for its partner, where that is nearer than the real axis's mirror image
+// of itself, and the others are real. partner[j]: j itself for a real one, -1 - i for one that is the conjugate of i,
+// and otherwise the partner. A thread an item.
+__global__ void __launch_bounds__(kThreads) pair_up(const Mat<Z> t, int64_t* partners) {
+  const int64_t n = t.rows;
+  MT_GRID_LOOP(item, t.count) {
+    int64_t* const partner = partners + item * n;
+    for (int64_t j = 0; j < n; j++) partner[j] = j;
+    for (int64_t j = 0; j < n; j++) {
+      const Z z = t.at(item, j, j);
+      if (!(z.im > 0)) continue;
+      int64_t best = -1;
+      double nearest = 2 * z.im;
+      for (int64_t i = 0; i < n; i++) {
+        const Z other = t.at(item, i, i);
+        if (partner[i] != i || !(other.im < 0)) continue;
+        const double distance = absolute(z - conj(other));
+        if (distance < nearest) nearest = distance, best = i;
+      }
+      if (best >= 0) partner[j] = best, partner[best] = -1 - j;
+    }
+    for (int64_t j = 0; j < n; j++) {
+      Z& z = t.at(item, j, j);
+      if (partner[j] == j) z.im = 0;
+      if (partner[j] < 0) z = conj(t.at(item, -1 - partner[j], -1 - partner[j]));
+    }
+  }
+}
+
 template <class T>
 void eig_group(const Mat<T>& a, const Vec<Complex<real_t<T>>>& w, const Mat<Complex<real_t<T>>>& v,
                const Vec<int32_t>& info, bool vectors) {
@@ -232,7 +262,8 @@ void eig_group(const Mat<T>& a, const Vec<Complex<real_t<T>>>& w, const Mat<Comp
   const cudaStream_t stream = cuda::current_stream();
   const auto blocks = static_cast<unsigned>(count);
   const Matrices<Z> memory_h(n, n, count), memory_q(n, n, count), memory_x(n, n, count), work(3, n, count);
-  const Scratch numbers(count * 12);
+  const Scratch numbers(count * 12), memory_partners(is_complex_v<T> ? 0 : count * n * 8);
+  int64_t* const partners = memory_partners.get<int64_t>();
   double* const scales = numbers.get<double>();
   int* const failed = reinterpret_cast<int*>(scales + count);
   const Mat<Z> h = memory_h.mat(), q = memory_q.mat(), x = memory_x.mat();
@@ -243,6 +274,7 @@ void eig_group(const Mat<T>& a, const Vec<Complex<real_t<T>>>& w, const Mat<Comp
     q.at(item, i, j) = Z(i == j ? 1.0 : 0.0);
   });
   eig_items<<<blocks, kThreads, 0, stream>>>(h, q, x, work.template get<char>(), failed, vectors);
+  if constexpr (!is_complex_v<T>) pair_up<<<grid_for(count), kThreads, 0, stream>>>(h, partners);
   for_each_element(n, count, 1, [=] __device__(int64_t, int64_t j, int64_t item) {
     const double nothing = ::nan("");
     w.at(item, j) = cast<Out>(scales[item] > 0 ? scaled(h.at(item, j, j), 1 / scales[item]) : Z(nothing, nothing));
@@ -250,6 +282,12 @@ void eig_group(const Mat<T>& a, const Vec<Complex<real_t<T>>>& w, const Mat<Comp
   });
   if (!vectors) return;
   multiply<Z>(1, q, x, 0, h);
+  if constexpr (!is_complex_v<T>) {
+    for_each_element(n, n, count, [=] __device__(int64_t item, int64_t i, int64_t j) {
+      const int64_t partner = partners[item * n + j];
+      if (partner < 0) h.at(item, i, j) = conj(h.at(item, i, -1 - partner));
+    });
+  }
   store_vectors<Out><<<static_cast<unsigned>(ceil_div(n * count, kThreads / 32)), kThreads, 0, stream>>>(h, v);
 }
 

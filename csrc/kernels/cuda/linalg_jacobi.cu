@@ -264,7 +264,10 @@ void svd_items(const Mat<T>& given, const Mat<T>& u, const Vec<real_t<T>>& s, co
   const Matrices<D> memory_c(n, n, count), memory_q(n, n, count), memory_tau2(n, 1, count), memory_u(m, u.cols, count);
   const Mat<D> c = memory_c.mat(), q = memory_q.mat(), full = memory_u.mat();
   for_each_element(n, n, count, [=] __device__(int64_t item, int64_t i, int64_t j) {
-    c.at(item, i, j) = b.at(item, i, order[item * n + j]);
+    // What rounding left of columns that are zero is parallel to others: what the reflectors left of that would shrink
+    // from column to column until it underflows.
+    const int64_t from = order[item * n + j];
+    c.at(item, i, j) = values[item * n + from] > kNothing ? b.at(item, i, from) : D(0);
   });
   factor_qr(c, memory_tau2.vec());
   form_product(c, memory_tau2.vec(), n, q);
