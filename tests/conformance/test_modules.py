@@ -23,8 +23,7 @@ UNCLAIMED = {
     "nn.ReplicationPad3d",
 }
 # (module, mode): why it does not pass. Strict.
-EXPECTED_FAILURES = {
-}
+EXPECTED_FAILURES = {}
 MODULES = {info.name: info for info in module_db}
 TOLERANCE = {"rtol": 1e-4, "atol": 2e-5}  # several operators in a row, each within native's own tolerance
 

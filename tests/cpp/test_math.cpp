@@ -71,12 +71,11 @@ long double sigmoid_of(long double x) { return 1 / (1 + std::exp(-x)); }
 // CUDA states the error of the rounded result: the exact value may lie half a unit further away.
 double bound(double on_cpu, double on_gpu) { return backend().host_accessible() ? on_cpu : on_gpu + 0.5; }
 
-// Correct rounding is 0.5; native's own functions state 1.0 for most of these, and its exp2 measures 0.85. On a GPU
-// these are CUDA's own functions, whose errors are those of the table in the CUDA C++ Programming Guide, "Mathematical
-// Functions".
+// Correct rounding is 0.5; native's own functions state 1.0 for most of these. On a GPU these are CUDA's own functions,
+// whose errors are those of the table in the CUDA C++ Programming Guide, "Mathematical Functions".
 const Case kSingle[] = {
     {"exp", PointwiseOp::exp, [](long double x) { return std::exp(x); }, 1.0, 1.0},
-    {"exp2", PointwiseOp::exp2, [](long double x) { return std::exp2(x); }, 0.85, 2.0},
+    {"exp2", PointwiseOp::exp2, [](long double x) { return std::exp2(x); }, 0.6, 2.0},
     {"expm1", PointwiseOp::expm1, [](long double x) { return std::expm1(x); }, 0.6, 1.0},
     {"log", PointwiseOp::log, [](long double x) { return std::log(x); }, 0.6, 1.0},
     {"log2", PointwiseOp::log2, [](long double x) { return std::log2(x); }, 0.6, 1.0},
@@ -104,8 +103,6 @@ const Case kDouble[] = {
     {"sin", PointwiseOp::sin, [](long double x) { return std::sin(x); }, 1.0, 2.0},
     {"cos", PointwiseOp::cos, [](long double x) { return std::cos(x); }, 1.0, 2.0},
     {"tanh", PointwiseOp::tanh, [](long double x) { return std::tanh(x); }, 3.0, 2.0},
-    {"sinh", PointwiseOp::sinh, [](long double x) { return std::sinh(x); }, 2.0, 2.0},
-    {"atanh", PointwiseOp::atanh, [](long double x) { return std::atanh(x); }, 2.0, 2.0},
 };
 
 template <class T, size_t N>

@@ -1,6 +1,6 @@
 // Elementary functions as branch-free polynomials, so that loops over them vectorise.
 //
-// Single precision (but for exp, exp2 and log1p, which have their own) is computed in double, see polynomials.h. Double
+// Single precision (but for exp and log1p, which have their own) is computed in double, see polynomials.h. Double
 // precision has polynomials for the functions that models spend time in and libm for the rest. On a GPU all of it is
 // CUDA's own library.
 #pragma once
@@ -65,25 +65,11 @@ MT_HD float exp(float x) {
   return (p * first) * second;
 }
 MT_HD double exp(double x) { return detail::exp_full(x); }
-// 2^x = 2^n 2^r with |r| <= 1/2 exact (2^-28). Error below 0.85 units in the last place, which is native's.
 MT_HD float exp2(float x) {
-  constexpr float round = 12582912.0f;
-  float y = x < -151.0f ? -151.0f : x;
-  y = y > 129.0f ? 129.0f : y;
-  const float n = (y + round) - round, r = y - n;
-  float p = 1.53037e-05f;
-  p = p * r + 0.00015469729f;
-  p = p * r + 0.0013333479f;
-  p = p * r + 0.009618025f;
-  p = p * r + 0.05550411f;
-  p = p * r + 0.2402265f;
-  p = p * r + 0.6931472f;
-  p = p * r + 1.0f;
-  const float half = (n * 0.5f + round) - round;
-  const uint32_t one = 127u << 23;
-  const float first = detail::bit_cast<float>((detail::bit_cast<uint32_t>(half + round) << 23) + one);
-  const float second = detail::bit_cast<float>((detail::bit_cast<uint32_t>(n - half + round) << 23) + one);
-  return (p * first) * second;
+  const double d = x, y = d < -200.0 ? -200.0 : (d > 200.0 ? 200.0 : d);
+  const double n = (y + detail::kRound) - detail::kRound;
+  const double r = (y - n) * 0.69314718055994530942;
+  return static_cast<float>((1.0 + detail::expm1_reduced<detail::Precision::single>(r)) * detail::exp2_integer(n));
 }
 MT_HD float expm1(float x) {
   const double d = x, series = d * (1.0 + 0.5 * d);
