@@ -103,6 +103,8 @@ const Case kDouble[] = {
     {"sin", PointwiseOp::sin, [](long double x) { return std::sin(x); }, 1.0, 2.0},
     {"cos", PointwiseOp::cos, [](long double x) { return std::cos(x); }, 1.0, 2.0},
     {"tanh", PointwiseOp::tanh, [](long double x) { return std::tanh(x); }, 3.0, 2.0},
+    {"atanh", PointwiseOp::atanh, [](long double x) { return std::atanh(x); }, 2.0, 2.0},
+    {"sinh", PointwiseOp::sinh, [](long double x) { return std::sinh(x); }, 2.0, 2.0},
 };
 
 template <class T, size_t N>
