@@ -58,6 +58,18 @@ MT_HD T scaled(T x, real_t<T> s) {
   }
 }
 
+// By components: nvcc 13 at -O3 exchanges whole complex numbers in global memory wrongly, and stores one of them twice.
+template <class T>
+__device__ __forceinline__ void exchange(T& a, T& b) {
+  if constexpr (is_complex_v<T>) {
+    exchange(a.re, b.re);
+    exchange(a.im, b.im);
+  } else {
+    const T x = a;
+    a = b, b = x;
+  }
+}
+
 // A batch of matrices in memory, read as their complex conjugates if `conj`.
 template <class T>
 struct Mat {

@@ -20,12 +20,6 @@ struct Larger {
   }
 };
 
-template <class T>
-__device__ __forceinline__ void exchange(T& a, T& b) {
-  const T x = a;
-  a = b, b = x;
-}
-
 // One matrix of the batch, by a whole block. Every function that a block calls ends with a barrier.
 template <class T>
 struct Item {

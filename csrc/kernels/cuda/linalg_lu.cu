@@ -45,12 +45,8 @@ __global__ void __launch_bounds__(kThreads)
         info.at(item, 0) = static_cast<int32_t>(first + j + 1);
     }
     if (static_cast<int>(threadIdx.x) < n) {
-      const T x = a.at(item, p, threadIdx.x);
-      pivot_row[threadIdx.x] = x;
-      if (p != j) {
-        a.at(item, p, threadIdx.x) = a.at(item, j, threadIdx.x);
-        a.at(item, j, threadIdx.x) = x;
-      }
+      if (p != j) exchange(a.at(item, p, threadIdx.x), a.at(item, j, threadIdx.x));
+      pivot_row[threadIdx.x] = a.at(item, j, threadIdx.x);
     }
     __syncthreads();
     const bool zero = pivot == T(0),
@@ -78,13 +74,13 @@ __global__ void __launch_bounds__(kThreads) exchange_rows(const Mat<T> c, const 
     for (int64_t step = begin; step < end; step++) {
       const int64_t i = backwards ? begin + end - 1 - step : step, other = pivots.at(item, i) - 1 - first;
       if (other == i || other < 0 || other >= c.rows) continue;
-      const T x = c.at(item, i, j);
-      c.at(item, i, j) = c.at(item, other, j), c.at(item, other, j) = x;
+      exchange(c.at(item, i, j), c.at(item, other, j));
     }
   }
 }
 template <class T>
-void exchange(const Mat<T>& c, const Vec<int32_t>& pivots, int64_t begin, int64_t end, int64_t first, bool backwards) {
+void exchange_all(const Mat<T>& c, const Vec<int32_t>& pivots, int64_t begin, int64_t end, int64_t first,
+                  bool backwards) {
   if (c.cols * c.count == 0 || begin == end) return;
   exchange_rows<T>
       <<<grid_for(c.count * c.cols), kThreads, 0, cuda::current_stream()>>>(c, pivots, begin, end, first, backwards);
@@ -101,12 +97,12 @@ void factor(const Mat<T>& a, const Vec<int32_t>& pivots, const Vec<int32_t>& inf
   factor(a.block(0, 0, m, left), pivots, info, first);
   if (right == 0) return;
   const Mat<T> beside = a.block(0, left, m, right), corner = a.block(left, left, m - left, right);
-  exchange(beside, pivots, 0, left, first, false);
+  exchange_all(beside, pivots, 0, left, first, false);
   solve_triangular(a.block(0, 0, left, left), false, true, beside.block(0, 0, left, right));
   if (m == left) return;
   multiply(-1, a.block(left, 0, m - left, left), beside.block(0, 0, left, right), 1, corner);
   factor(corner, pivots.from(left), info, first + left);
-  exchange(a.block(0, 0, m, left), pivots, left, steps, first, false);
+  exchange_all(a.block(0, 0, m, left), pivots, left, steps, first, false);
 }
 
 }  // namespace
@@ -120,14 +116,14 @@ void factor_lu(const Mat<T>& a, const Vec<int32_t>& pivots, const Vec<int32_t>& 
 template <class T>
 void solve_lu(const Mat<T>& f, const Vec<int32_t>& pivots, const Mat<T>& x, MatrixOp op) {
   if (op == MatrixOp::none) {
-    exchange(x, pivots, 0, f.rows, 0, false);
+    exchange_all(x, pivots, 0, f.rows, 0, false);
     solve_triangular(f, false, true, x);
     solve_triangular(f, true, false, x);
   } else {
     const Mat<T> t = op == MatrixOp::adjoint ? f.h() : f.t();
     solve_triangular(t, false, false, x);
     solve_triangular(t, true, true, x);
-    exchange(x, pivots, 0, f.rows, 0, true);
+    exchange_all(x, pivots, 0, f.rows, 0, true);
   }
 }
 
