@@ -8,6 +8,7 @@
 #include "core/parallel.h"
 #include "kernels/cpu/gemm_core.h"
 #include "kernels/cpu/scratch.h"
+#include "kernels/functors/linalg.h"
 #include "kernels/gemm.h"
 #include "kernels/linalg.h"
 
@@ -15,52 +16,8 @@ namespace minitorch {
 inline namespace MINITORCH_ARCH {
 namespace linalg {
 
-using LinalgTypes = Types<float, double, Complex<float>, Complex<double>>;
-
 // Order of the diagonal blocks that are factored or solved without further splitting.
 inline constexpr int64_t kBlock = 32;
-
-template <class T>
-MT_INLINE T conj_if(T x, bool yes) {
-  if constexpr (is_complex_v<T>) {
-    return yes ? conj(x) : x;
-  } else {
-    return x;
-  }
-}
-template <class T>
-MT_INLINE real_t<T> real_part(T x) {
-  if constexpr (is_complex_v<T>) {
-    return x.re;
-  } else {
-    return x;
-  }
-}
-template <class T>
-MT_INLINE real_t<T> imag_part(T x) {
-  if constexpr (is_complex_v<T>) {
-    return x.im;
-  } else {
-    return real_t<T>(0);
-  }
-}
-// |re| + |im|: the size that pivoting goes by.
-template <class T>
-MT_INLINE real_t<T> size1(T x) {
-  if constexpr (is_complex_v<T>) {
-    return std::abs(x.re) + std::abs(x.im);
-  } else {
-    return std::abs(x);
-  }
-}
-template <class T>
-MT_INLINE T scaled(T x, real_t<T> s) {
-  if constexpr (is_complex_v<T>) {
-    return {x.re * s, x.im * s};
-  } else {
-    return x * s;
-  }
-}
 
 // A matrix in memory, read as its complex conjugate if `conj`.
 template <class T>

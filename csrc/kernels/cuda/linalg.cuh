@@ -3,6 +3,7 @@
 // products. Other batches are walked on the host, group by group.
 #pragma once
 #include "kernels/cuda/launch.cuh"
+#include "kernels/functors/linalg.h"
 #include "kernels/gemm.h"
 #include "kernels/linalg.h"
 
@@ -10,53 +11,27 @@ namespace minitorch {
 inline namespace MINITORCH_ARCH {
 namespace linalg {
 
-using LinalgTypes = Types<float, double, Complex<float>, Complex<double>>;
-
 // Order of the diagonal blocks that are factored or solved without further splitting.
 constexpr int kBlock = 32;
 
-template <class T>
-MT_HD T conj_if(T x, bool yes) {
-  if constexpr (is_complex_v<T>) {
-    return yes ? conj(x) : x;
-  } else {
-    return x;
-  }
-}
-template <class T>
-MT_HD real_t<T> real_part(T x) {
-  if constexpr (is_complex_v<T>) {
-    return x.re;
-  } else {
-    return x;
-  }
-}
-template <class T>
-MT_HD real_t<T> imag_part(T x) {
-  if constexpr (is_complex_v<T>) {
-    return x.im;
-  } else {
-    return real_t<T>(0);
-  }
-}
-// |re| + |im|: the size that pivoting goes by.
-template <class T>
-__device__ __forceinline__ real_t<T> size1(T x) {
-  return ::fabs(real_part(x)) + ::fabs(imag_part(x));
-}
 template <class T>
 __device__ __forceinline__ double square(T x) {
   const double re = real_part(x), im = imag_part(x);
   return re * re + im * im;
 }
-template <class T>
-MT_HD T scaled(T x, real_t<T> s) {
-  if constexpr (is_complex_v<T>) {
-    return {x.re * s, x.im * s};
-  } else {
-    return x * s;
+
+// A pivot to be: its size and where it is. Of equal ones the first is taken, and NaN is never the larger.
+template <class R>
+struct Candidate {
+  R size;
+  int64_t at;
+};
+struct Larger {
+  template <class C>
+  __device__ __forceinline__ C operator()(C a, C b) const {
+    return b.size > a.size || (b.size == a.size && b.at < a.at) ? b : a;
   }
-}
+};
 
 // By components: nvcc 13 at -O3 exchanges whole complex numbers in global memory wrongly, and stores one of them twice.
 template <class T>

@@ -8,18 +8,6 @@ inline namespace MINITORCH_ARCH {
 namespace linalg {
 namespace {
 
-template <class R>
-struct Candidate {
-  R size;
-  int64_t at;
-};
-struct Larger {
-  template <class C>
-  __device__ __forceinline__ C operator()(C a, C b) const {
-    return b.size > a.size || (b.size == a.size && b.at < a.at) ? b : a;
-  }
-};
-
 // One matrix of the batch, by a whole block. Every function that a block calls ends with a barrier.
 template <class T>
 struct Item {

@@ -8,19 +8,6 @@ inline namespace MINITORCH_ARCH {
 namespace linalg {
 namespace {
 
-// The largest |x| of a column and its first row.
-template <class R>
-struct Candidate {
-  R size;
-  int64_t row;
-};
-struct Larger {
-  template <class C>
-  __device__ __forceinline__ C operator()(C a, C b) const {
-    return b.size > a.size || (b.size == a.size && b.row < a.row) ? b : a;
-  }
-};
-
 // Rows of a are rows `first` on of the whole matrix, in which pivots count.
 template <class T>
 __global__ void __launch_bounds__(kThreads)
@@ -36,7 +23,7 @@ __global__ void __launch_bounds__(kThreads)
     for (int64_t i = j + threadIdx.x; i < m; i += kThreads)
       best = Larger()(best, Candidate<R>{size1(a.at(item, i, j)), i});
     best = block_reduce(best, shared, Candidate<R>{R(-1), j}, Larger());
-    const int64_t p = best.row;
+    const int64_t p = best.at;
     const T pivot = a.at(item, p, j);
     __syncthreads();
     if (threadIdx.x == 0) {
