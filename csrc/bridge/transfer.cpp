@@ -111,8 +111,8 @@ void between_devices(const at::Tensor& to, const at::Tensor& from) {
 
 void copy_across(const at::Tensor& to, const at::Tensor& from, bool non_blocking) {
   if (to.numel() == 0) return;
-  TORCH_CHECK(to.const_data_ptr() != nullptr && from.const_data_ptr() != nullptr,
-              "The tensor has a non-zero number of elements, but its data is not allocated yet.");
+  check_allocated(to);
+  check_allocated(from);
   if (from.is_cpu()) {
     upload(to, from, non_blocking);
   } else if (to.is_cpu()) {
