@@ -1,11 +1,13 @@
 """Results before times: both sides against float64, so that nobody wins by being wrong."""
 
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
 import torch
+
+from minitorch_backend.bench.case import Case, Setup, Work
 
 WORSE = 1.1  # times native's error: below is rounding's luck
 WRONG = 100.0  # times native's error: not a matter of rounding any more
@@ -36,6 +38,22 @@ def tensors(result: Any) -> Iterator[torch.Tensor]:
 def snapshot(result: Any, device: torch.device) -> list[torch.Tensor]:
     """Copies of the tensors of a result, on a device, that later calls do not change."""
     return [_move(t.detach(), device) for t in tensors(result)]
+
+
+def results(
+    case: Case, device: torch.device, prepare: Callable[[Work], Work], place: torch.device
+) -> list[torch.Tensor]:
+    """What a case's work, prepared, gives on a device, from the same seed on all; copies in ``place``."""
+    torch.manual_seed(0)
+    return snapshot(prepare(case.setup(device))(), place)
+
+
+def reference(case: Case, place: torch.device) -> list[torch.Tensor] | None:
+    """The same in float64, computed in ``place``; None for a case that is compared with native only."""
+    if case.check != "float64":
+        return None
+    torch.manual_seed(0)
+    return snapshot(case.make(Setup(place, case.dtype, reference=True))(), place)
 
 
 def _move(tensor: torch.Tensor, device: torch.device) -> torch.Tensor:

@@ -139,6 +139,11 @@ def training(setup: Setup, function: Callable[..., torch.Tensor], *inputs: Any, 
     return work
 
 
+def compile_work(work: Work) -> Work:
+    """The work through torch.compile."""
+    return torch.compile(work, dynamic=False)
+
+
 def _gradient(setup: Setup, result: torch.Tensor) -> torch.Tensor:
     generator = torch.Generator().manual_seed(7)
     values = torch.randn(result.shape, generator=generator, dtype=torch.float32).to(setup.dtype)

@@ -224,7 +224,7 @@ class Command:
         found = measure_limits(self.backend, self.console)
         self.console.print(report.limits_table(found))
         budget = race.QUICK if self.quick else race.Budget()
-        runner = Runner(self.backend, sides, found, budget, not self.no_memory)
+        runner = Runner(sides, found, budget, not self.no_memory)
         writer = results.Writer(self.json_path, facts, found)
         done = run_cases(runner, chosen, writer, self.console)
         runner.close()

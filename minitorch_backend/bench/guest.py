@@ -22,7 +22,7 @@ import torch
 from minitorch_backend.bench import accuracy, memory
 from minitorch_backend.bench import case as cases_module
 from minitorch_backend.bench.accuracy import Accuracy
-from minitorch_backend.bench.case import Case, Setup, Work, remembered_draws
+from minitorch_backend.bench.case import Case, Work, compile_work, remembered_draws
 from minitorch_backend.bench.clock import Clock, clock_for
 
 PACKAGE = pathlib.Path(__file__).resolve().parents[1]
@@ -135,26 +135,19 @@ class Service:
     def __init__(self, device: torch.device, folder: pathlib.Path | None, compiled: bool) -> None:
         self.device = device
         self.cases = {c.full_name: c for c in cases_module.load(folder)}
-        self.prepare: Callable[[Work], Work] = torch.compile if compiled else lambda work: work
+        self.prepare: Callable[[Work], Work] = compile_work if compiled else lambda work: work
         self.work: Work | None = None
         self.clock: Clock | None = None
 
     def results(self, name: str) -> str:
-        return save(self._results(name, torch.device("cpu")))
-
-    def _results(self, name: str, place: torch.device) -> list[torch.Tensor]:
-        torch.manual_seed(0)
-        return accuracy.snapshot(self.prepare(self.cases[name].setup(self.device))(), place)
+        return save(accuracy.results(self.cases[name], self.device, self.prepare, torch.device("cpu")))
 
     def judge(self, name: str, path: str) -> tuple[float | None, float | None, str]:
         case = self.cases[name]
         ours = [t.to(self.device) for t in load_and_delete(path)]
         with remembered_draws():
-            rival, reference = self._results(name, self.device), None
-            if case.check == "float64":
-                torch.manual_seed(0)
-                reference = accuracy.snapshot(case.make(Setup(self.device, case.dtype, reference=True))(), self.device)
-        found = accuracy.compare(rival, ours, reference)
+            rival = accuracy.results(case, self.device, self.prepare, self.device)
+            found = accuracy.compare(rival, ours, accuracy.reference(case, self.device))
         return found.rival, found.ours, found.verdict
 
     def setup(self, name: str) -> None:

@@ -127,7 +127,7 @@ def race_file(command: "Command", path: pathlib.Path) -> int:
     facts = machine.describe() | {"rival": rival.name, "kernel": str(path)}
     found = limits.measure(backend)
     budget = race.QUICK if command.quick else race.Budget()
-    runner = Runner(backend, [rival, OURS, mine], found, budget, with_memory=False)
+    runner = Runner([rival, OURS, mine], found, budget, with_memory=False)
     writer = results.Writer(command.json_path, facts, found)
     done: list[Result] = []
     with report.progress(command.console) as bar:

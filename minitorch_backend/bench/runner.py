@@ -11,7 +11,7 @@ import torch
 
 from minitorch_backend.bench import accuracy, memory, race, statistics
 from minitorch_backend.bench.accuracy import Accuracy
-from minitorch_backend.bench.case import Case, Setup, Work, remembered_draws
+from minitorch_backend.bench.case import Case, Work, compile_work, remembered_draws
 from minitorch_backend.bench.clock import clock_for
 from minitorch_backend.bench.guest import Guest, GuestClock
 from minitorch_backend.bench.limits import Limits
@@ -46,7 +46,7 @@ def compiled(backend: str, folder: pathlib.Path | None = None) -> Side:
     return replace(
         side,
         name=f"{side.name} compiled",
-        prepare=lambda work: torch.compile(work, dynamic=False),
+        prepare=compile_work,
         guest=side.guest and Guest(side.device, folder, compiled=True),
     )
 
@@ -58,7 +58,6 @@ OURS = Side("minitorch", torch.device("minitorch"))
 class Runner:
     """Runs cases with the given sides; the last is ours, the first the rival whose ratio is reported."""
 
-    backend: str
     sides: list[Side]
     limits: Limits
     budget: Budget = field(default_factory=Budget)
@@ -124,22 +123,17 @@ class Runner:
         place = torch.device("cpu")
         found = []
         for side in self.sides:
-            torch.manual_seed(0)
             if side.guest and side is not self.sides[-1]:
                 continue  # it keeps its results to itself and judges there
             if side.guest:
                 found.append(side.guest.results(case))
                 continue
             with side.active():
-                found.append(accuracy.snapshot(side.prepare(case.setup(side.device))(), place))
+                found.append(accuracy.results(case, side.device, side.prepare, place))
             memory.give_back()
         if self.sides[0].guest:
             return self.sides[0].guest.judge(case, found[-1])
-        reference = None
-        if case.check == "float64":
-            torch.manual_seed(0)
-            reference = accuracy.snapshot(case.make(Setup(place, case.dtype, reference=True))(), place)
-        return accuracy.compare(found[0], found[-1], reference)
+        return accuracy.compare(found[0], found[-1], accuracy.reference(case, place))
 
     def _memory(self, works: list[Work]) -> dict[str, int | None]:
         """Of the first call of fresh work: gradients and an optimizer's state are made in it and count."""

@@ -23,7 +23,7 @@ NATIVE = runner.native(_C.backend_name()).name
 
 
 def run_one(made, **options):
-    return runner.Runner("cpu", [runner.native("cpu"), runner.OURS], limits.Limits(), SHORT, **options).run(made)
+    return runner.Runner([runner.native("cpu"), runner.OURS], limits.Limits(), SHORT, **options).run(made)
 
 
 def test_table_is_large_and_says_what_it_costs():
@@ -77,7 +77,7 @@ def test_a_case_is_judged_timed_and_weighed():
     n = 2**22
     made = Case("gelu", lambda s: forward(torch.nn.functional.gelu, s.normal(n)), 8.0 * n, 1.0 * n, family="x")
     measured = limits.Limits({1024: 1e10}, {1024: 1e10}, {"float32": 1e11})
-    result = runner.Runner("cpu", [runner.native("cpu"), runner.OURS], measured, SHORT).run(made)
+    result = runner.Runner([runner.native("cpu"), runner.OURS], measured, SHORT).run(made)
     assert result.status == "ok" and result.rounds == 3 and result.seconds.keys() == {"cpu", "minitorch"}
     assert result.low <= result.ratio <= result.high and result.bound == "memory"
     assert result.share == pytest.approx(8.0 * n / 1e10 / result.seconds["minitorch"])

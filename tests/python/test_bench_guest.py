@@ -59,7 +59,7 @@ def folder(tmp_path_factory):
 @pytest.fixture(scope="module")
 def race(folder):
     sides = [Side("native", DEVICE, guest=Guest(DEVICE, folder)), OURS]
-    made = Runner(DEVICE.type, sides, limits.Limits(), SHORT)
+    made = Runner(sides, limits.Limits(), SHORT)
     cases = {c.name: c for c in case.load(folder)}
     yield lambda name: made.run(cases[name])
     made.close()
