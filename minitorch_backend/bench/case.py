@@ -232,8 +232,10 @@ def load(folder: pathlib.Path | None = None) -> list[Case]:
     return cases
 
 
-def choose(cases: list[Case], only: str, backend: str, quick: bool = False) -> list[Case]:
+def choose(cases: list[Case], only: str, backend: str, quick: bool = False, floors: bool = False) -> list[Case]:
     """The cases of a backend whose full name the regular expression is found in.
+
+    ``floors`` leaves those that must reach a ratio, ``quick`` those of the rough look, where there are any.
 
     Raises LookupError, which names near matches, when there is none, and re.error for a bad expression.
     """
@@ -242,6 +244,8 @@ def choose(cases: list[Case], only: str, backend: str, quick: bool = False) -> l
     found = [case for case in here if pattern.search(case.full_name)]
     if not found:
         raise LookupError(f"no case on {backend} matches {only!r}; {near(only, [case.full_name for case in here])}")
+    if floors:
+        return [case for case in found if case.floor is not None] or found
     return [case for case in found if case.quick] or found if quick else found
 
 
