@@ -1,5 +1,6 @@
 // Convolutions. PyTorch's own `convolution` checks shapes and composes padding modes, complex numbers and double
 // backward; it calls these two operators for devices other than its own.
+#include <ATen/Context.h>
 #include <ATen/native/ConvUtils.h>
 
 #include <sstream>
@@ -75,6 +76,7 @@ ConvArgs relation(const at::Tensor& input, const at::Tensor& weight, const at::T
     args.bias = static_cast<char*>(const_cast<void*>(bias.const_data_ptr()));
     args.bias_stride = bias.stride(0);
   }
+  args.tf32 = args.dtype == DType::F32 && at::globalContext().allowTF32CuDNN(at::Float32Op::CONV);
   return args;
 }
 
