@@ -5,6 +5,7 @@
 
 #include <sstream>
 
+#include "bridge/operators.h"
 #include "bridge/tensor.h"
 #include "kernels/convolution.h"
 
@@ -152,7 +153,7 @@ std::tuple<at::Tensor, at::Tensor, at::Tensor> convolution_backward(const at::Te
   return {grad_input, grad_weight, at::Tensor()};
 }
 
-TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
+MT_OPERATORS(aten, PrivateUse1, m) {
   m.impl("convolution_overrideable", TORCH_FN(convolution));
   m.impl("convolution_backward_overrideable", TORCH_FN(convolution_backward));
 }

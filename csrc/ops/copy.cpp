@@ -1,6 +1,7 @@
 // Copies between tensors of our device, and between it and the CPU.
 #include "bridge/fallback.h"
 #include "bridge/iterator.h"
+#include "bridge/operators.h"
 #include "bridge/tensor.h"
 #include "bridge/transfer.h"
 #include "kernels/pointwise.h"
@@ -74,7 +75,7 @@ at::Tensor copy_from_and_resize(const at::Tensor& src, const at::Tensor& dst) {
   return copy_from(src, dst, false);
 }
 
-TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
+MT_OPERATORS(aten, PrivateUse1, m) {
   m.impl("_copy_from", TORCH_FN(copy_from));
   m.impl("_copy_from_and_resize", TORCH_FN(copy_from_and_resize));
 }

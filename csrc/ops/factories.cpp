@@ -7,6 +7,7 @@
 #include <cstring>
 
 #include "bridge/iterator.h"
+#include "bridge/operators.h"
 #include "bridge/tensor.h"
 #include "kernels/pointwise.h"
 #include "runtime/backend.h"
@@ -154,7 +155,7 @@ at::Scalar local_scalar_dense(const at::Tensor& self) {
   }
 }
 
-TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
+MT_OPERATORS(aten, PrivateUse1, m) {
   m.impl("empty.memory_format", TORCH_FN(empty_memory_format));
   m.impl("empty_strided", TORCH_FN(empty_with_strides));
   m.impl("fill_.Scalar", TORCH_FN(fill_scalar));

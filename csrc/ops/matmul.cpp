@@ -14,6 +14,7 @@
 #include <ATen/ops/bmm_meta.h>
 #include <ATen/ops/mm_meta.h>
 
+#include "bridge/operators.h"
 #include "bridge/structured.h"
 #include "bridge/tensor.h"
 #include "kernels/gemm.h"
@@ -203,7 +204,7 @@ at::Tensor linear_forward(const at::Tensor& input, const at::Tensor& weight, con
   return out;
 }
 
-TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
+MT_OPERATORS(aten, PrivateUse1, m) {
   structured<Mm>(m, "mm", nullptr, "mm.out");
   structured<Addmm>(m, "addmm", "addmm_", "addmm.out");
   structured<AddmmActivation>(m, "_addmm_activation", nullptr, "_addmm_activation.out");
