@@ -189,6 +189,7 @@ __global__ void __launch_bounds__(kThreadCount, 1)
       if (lane == 0) hopper::barrier_arrive(at.empty + turn.stage * 8);
       __syncwarp();
     }
+    hopper::products_wait<0>();
     settle(result);
     put_sums<S>(grad_q, batch, head, query, a.queries, result, {a.scale, a.scale});
   }
