@@ -102,6 +102,8 @@ def pack_tensor(t: torch.Tensor | None) -> bytes:
     dim = t.dim()
     if dim > MAX_DIM:
         raise KernelError(f"a compiled kernel takes tensors of at most {MAX_DIM} dimensions, not {dim}")
+    if t.dtype not in CPP:
+        raise KernelError(f"a compiled kernel cannot take a tensor of {t.dtype}")
     rest = [0] * (MAX_DIM - dim)
     number = CPP[t.dtype][0]
     return TENSOR.pack(t.data_ptr(), t.numel(), number, dim, *t.shape, *rest, *t.stride(), *rest)
