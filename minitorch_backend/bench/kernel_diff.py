@@ -195,9 +195,9 @@ def how_it_ended(code: int, folder: pathlib.Path) -> str:
     text = (folder / ERRORS).read_text(errors="replace")
     if code < 0:
         return "\n".join([f"was killed by {signal.Signals(-code).name}", *text.strip().splitlines()[-SHOWN:]])
-    if code > 0:
+    if code > 0 and text.strip():
         return last_error(text)
-    return "" if (folder / END).exists() else "ended the process (exit status 0) in the middle of the work"
+    return "" if (folder / END).exists() else f"ended the process (exit status {code}) in the middle of the work"
 
 
 def last_error(text: str) -> str:

@@ -366,9 +366,23 @@ def test_spread_and_false_alarms_are_judged(monkeypatch):
 
     ratios = iter([1.0, 1.02, 1.04, 1.5, 2.0])
     monkeypatch.setattr(trust, "bench", lambda arguments, console: run(next(ratios)))
-    assert trust.show_spread(trust.measure_spread(3, "", console), console)
-    assert not trust.show_spread(trust.measure_spread(2, "", console), console)  # 1.5 and 2.0
-    monkeypatch.setattr(trust, "bench", lambda arguments, console: run(1.5))
-    assert not trust.show_self(trust.measure_self("", console), console)
-    monkeypatch.setattr(trust, "bench", lambda arguments, console: run(1.01))
-    assert trust.show_self(trust.measure_self("", console), console)
+    found = trust.start("spread", None, False)
+    trust.measure_spread(found, 3, "", console)
+    assert trust.show_spread(found, console)
+    trust.measure_spread(found, 2, "", console)  # 1.5 and 2.0
+    assert not trust.show_spread(found, console)
+    for ratio, good in ((1.5, False), (1.01, True)):
+        monkeypatch.setattr(trust, "bench", lambda arguments, console, ratio=ratio: run(ratio))
+        found = trust.start("self", None, False)
+        trust.measure_self(found, "", console)
+        assert trust.show_self(found, console) == good
+
+
+def test_trust_is_measured_in_parts(tmp_path):
+    from benchmarks import trust
+
+    path = tmp_path / "trust.json"
+    path.write_text(json.dumps({"kind": "self", "machine": {}, "cases": {"a": [1.0, 0.99, 1.01, False, 0.0]}}))
+    assert "a" in trust.start("self", path, True)["cases"] and not trust.start("self", path, False)["cases"]
+    with pytest.raises(SystemExit, match="another kind: self"):
+        trust.start("spread", path, True)
