@@ -93,7 +93,7 @@ FILES = {
     "composed.cpp": (b"// operator: aten::softmax\n", "override aten::_softmax"),
     "unknown.cpp": (b"// operator: aten::sillu\n", "near matches: silu"),
     "lists.cpp": (b"// operator: aten::_foreach_add.Scalar\n", "use a Python callable"),
-    "name.cpp": (HEAD.encode() + b"void my_silu(Tensor out, Tensor x) {}\n", "does not compile"),
+    "name.cpp": (HEAD.encode() + b"void my_silu(Tensor out, Tensor x) {}\n", "void silu(Tensor out, Tensor self)"),
     "text.txt": (b"", "a kernel file ends in"),
     "nothing.py": (b"print(1)\n", "calls neither"),
 }
