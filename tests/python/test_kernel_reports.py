@@ -88,7 +88,7 @@ def test_wrong_results_of_callables(tmp_path):
 
 FILES = {
     "empty.cpp": (b"", "does not say what it is for"),
-    "latin.cpp": (HEAD.encode() + b"// caf\xe9\n", "UnicodeDecodeError"),
+    "latin.cpp": (b"\xef\xbb\xbf" + HEAD.encode() + b"// caf\xe9\n", "void silu(Tensor out, Tensor self)"),
     "dtype.cpp": (HEAD.encode() + b"// dtypes: fp32\n", "not a list of dtypes"),
     "composed.cpp": (b"// operator: aten::softmax\n", "override aten::_softmax"),
     "unknown.cpp": (b"// operator: aten::sillu\n", "near matches: silu"),
