@@ -257,8 +257,10 @@ def choose(cases: list[Case], only: str, backend: str, quick: bool = False, floo
     found = [case for case in here if pattern.search(case.full_name)]
     if not found:
         raise LookupError(f"no case on {backend} matches {only!r}; {near(only, [case.full_name for case in here])}")
+    if floors and not (found := [case for case in found if case.floor]):
+        raise LookupError(f"no case on {backend} that matches {only!r} has a floor")
     if floors:
-        return [case for case in found if case.floor is not None] or found
+        return found
     return [case for case in found if case.quick] or found if quick else found
 
 

@@ -59,7 +59,9 @@ def find_sides(against: str, backend: str, folder: pathlib.Path | None = None) -
     raise click.BadParameter(f"{against!r} is not a rival or a file; {cases_module.near(against, RIVALS)}. {known}")
 
 
-def choose_cases(folder: pathlib.Path | None, only: str, backend: str, quick: bool, floors: bool) -> list[Case]:
+def choose_cases(
+    folder: pathlib.Path | None, only: str, backend: str, quick: bool = False, floors: bool = False
+) -> list[Case]:
     try:
         return cases_module.choose(cases_module.load(folder), only, backend, quick, floors)
     except (LookupError, FileNotFoundError, ValueError) as error:

@@ -346,6 +346,47 @@ def test_plots(tmp_path):
         assert path.stat().st_size > 5000 and isinstance(path, pathlib.Path)
 
 
+def test_page_has_a_chapter_for_each_run_and_quotes_trust(tmp_path):
+    pytest.importorskip("matplotlib")
+    from tools import benchmarks_page
+
+    assert benchmarks_page.write(tmp_path, tmp_path / "page.md") == [] and not (tmp_path / "page.md").exists()
+    facts = {"device": "Abacus", "torch": "2", "threads": 2, "isa": "beads", "commit": "c" * 40, "date": "2026-01-01T"}
+    for backend, rival in (("cuda", "cuda"), ("cpu", "cpu")):
+        writer = results.Writer(
+            tmp_path / f"{backend}.jsonl", facts | {"backend": backend, "rival": rival}, limits.Limits()
+        )
+        writer.add(Result("f/fast", "f", rival=rival, seconds={rival: 2e-3, "minitorch": 1e-3}, ratio=2.0, low=1.9,
+                          high=2.1, bytes=1e6, flops=1e7, took=120.0))  # fmt: skip
+        writer.add(Result("f/broken", "f", status="failed", message="out of beads"))
+        writer.close()
+    case = {"ratios": [2.0, 2.02, 2.04], "seconds": [1e-3] * 3, "load": [0.0] * 3}
+    (tmp_path / "trust-spread.json").write_text(
+        json.dumps({"kind": "spread", "machine": {}, "cases": {"f/fast": case}})
+    )
+    alone = {"f/fast": [1.2, 1.1, 1.3, True, 0.0], "f/slow": [1.0, 0.9, 1.1, False, 0.0]}
+    (tmp_path / "trust-self.json").write_text(json.dumps({"kind": "self", "machine": {}, "cases": alone}))
+    assert benchmarks_page.write(tmp_path, tmp_path / "page.md") == ["cpu", "cuda"]
+    text = (tmp_path / "page.md").read_text()
+    assert text.index("## Abacus, CPU") < text.index("## Abacus, CUDA") and "2 minutes" in text
+    assert text.count("**2.00** (1.90 – 2.10)") == 2 and text.count("failed: out of beads") == 2
+    for picture in ("cpu-ratios", "cpu-roofline", "cuda-ratios", "cuda-roofline"):
+        assert f"images/{picture}.png" in text and (tmp_path / "images" / f"{picture}.png").stat().st_size > 5000
+    assert "in 2 cases: 1 were called different: f/fast (1.200)" in text and "| f/fast | 1 ms | 2.02 | 2.0% |" in text
+
+
+def test_command_takes_every_rival(folder, quick_limits, tmp_path):
+    old, out, kernel = tmp_path / "old.jsonl", tmp_path / "new.jsonl", tmp_path / "halved.py"
+    kernel.write_text("from minitorch_backend import kernels\nkernels.override('aten::exp', lambda x: x.exp())\n")
+    common = ("--cases", folder, "--only", "exp", "--quick", "--json", out)
+    assert invoke("--cases", folder, "--only", "exp", "--json", old).exit_code == 0
+    for rival in ("cpu", old, kernel):
+        found = invoke(*common, "--against", rival)
+        assert found.exit_code in (0, 1) and results.read(out).results["tiny/exp"].status == "ok", found.output
+        assert ("Against the older run" in found.output) == (rival == old)
+    assert list(results.read(out).results["tiny/exp"].seconds) == ["halved", "minitorch"]
+
+
 def test_host_cost_is_split():
     from minitorch_backend.bench import host
 
@@ -373,9 +414,23 @@ def test_spread_and_false_alarms_are_judged(monkeypatch):
 
     ratios = iter([1.0, 1.02, 1.04, 1.5, 2.0])
     monkeypatch.setattr(trust, "bench", lambda arguments, console: run(next(ratios)))
-    assert trust.show_spread(trust.measure_spread(3, "", console), console)
-    assert not trust.show_spread(trust.measure_spread(2, "", console), console)  # 1.5 and 2.0
-    monkeypatch.setattr(trust, "bench", lambda arguments, console: run(1.5))
-    assert not trust.show_self(trust.measure_self("", console), console)
-    monkeypatch.setattr(trust, "bench", lambda arguments, console: run(1.01))
-    assert trust.show_self(trust.measure_self("", console), console)
+    found = trust.start("spread", None, False)
+    trust.measure_spread(found, 3, "", console)
+    assert trust.show_spread(found, console)
+    trust.measure_spread(found, 2, "", console)  # 1.5 and 2.0
+    assert not trust.show_spread(found, console)
+    for ratio, good in ((1.5, False), (1.01, True)):
+        monkeypatch.setattr(trust, "bench", lambda arguments, console, ratio=ratio: run(ratio))
+        found = trust.start("self", None, False)
+        trust.measure_self(found, "", console)
+        assert trust.show_self(found, console) == good
+
+
+def test_trust_is_measured_in_parts(tmp_path):
+    from benchmarks import trust
+
+    path = tmp_path / "trust.json"
+    path.write_text(json.dumps({"kind": "self", "machine": {}, "cases": {"a": [1.0, 0.99, 1.01, False, 0.0]}}))
+    assert "a" in trust.start("self", path, True)["cases"] and not trust.start("self", path, False)["cases"]
+    with pytest.raises(SystemExit, match="another kind: self"):
+        trust.start("spread", path, True)
