@@ -30,7 +30,13 @@ struct Checked<function> {
   }
 };
 
+template <auto function>
+auto checked() {
+  return TORCH_FN(Checked<function>::call);
+}
+
 }  // namespace minitorch
 
-// In place of TORCH_FN: `function` runs when every tensor among its arguments passes check_allocated.
-#define MT_CHECKED(function) TORCH_FN(::minitorch::Checked<&function>::call)
+// In place of TORCH_FN: the function, which may be a cast to one of several of a name, runs when every tensor among its
+// arguments passes check_allocated.
+#define MT_CHECKED(...) ::minitorch::checked<__VA_ARGS__>()

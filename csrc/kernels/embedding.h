@@ -14,9 +14,10 @@ struct EmbeddingBackwardArgs {
   DType dtype;
   const char* grad;  // rows are contiguous
   int64_t grad_stride;
+  int64_t grad_rows;
   const int64_t* indices;  // those outside the table are ignored
   int64_t count;
-  const int64_t* source;       // the row of grad for each index; null: its position
+  const int64_t* source;       // the row of grad for each index, null for its position; those outside are ignored
   const char* sample_weights;  // factor, of type dtype; may be null
   const int64_t* bag_sizes;    // divides by bag_sizes[source(i)]; may be null
   bool scale_by_frequency;     // divides by the number of times that r occurs
@@ -65,7 +66,8 @@ struct EmbeddingBagMaxBackwardArgs {
   const int64_t* bag_sizes;
   int64_t bags;
   int64_t dim;
-  char* out;  // zeroed
+  char* out;     // zeroed
+  int64_t rows;  // of out; indices outside are ignored
 };
 extern Kernel<void(const EmbeddingBagMaxBackwardArgs&)> embedding_bag_max_backward_kernel;
 
@@ -83,6 +85,7 @@ struct SampleWeightsBackwardArgs {
   int64_t count;
   int64_t padding_idx;
   char* out;
+  int64_t grad_rows;
 };
 extern Kernel<void(const SampleWeightsBackwardArgs&)> sample_weights_backward_kernel;
 

@@ -177,8 +177,8 @@ MT_OPERATORS(aten, PrivateUse1, m) {
 #undef MT_BACKWARD
   structured<Gelu>(m, "gelu", "gelu_", "gelu.out");
   structured<GeluBackward>(m, "gelu_backward", nullptr, "gelu_backward.grad_input");
-  m.impl("relu", TORCH_FN(relu));
-  m.impl("relu_", TORCH_FN(relu_));
+  m.impl("relu", MT_CHECKED(relu));
+  m.impl("relu_", MT_CHECKED(relu_));
   m.impl("mish_backward", MT_CHECKED(at::native::mish_backward));
   m.impl("_prelu_kernel", MT_CHECKED(at::native::_prelu_kernel));
   m.impl("_prelu_kernel_backward", MT_CHECKED(at::native::_prelu_kernel_backward));
@@ -195,10 +195,10 @@ MT_OPERATORS(aten, PrivateUse1, m) {
   m.impl("hardswish_", MT_CHECKED(at::native::hardswish_));
   m.impl("hardswish.out", MT_CHECKED(at::native::hardswish_out));
   m.impl("hardswish_backward", MT_CHECKED(at::native::hardswish_backward));
-  m.impl("log_sigmoid_forward", TORCH_FN(log_sigmoid_forward));
-  m.impl("log_sigmoid_forward.output", TORCH_FN(log_sigmoid_forward_out));
-  m.impl("log_sigmoid_backward", TORCH_FN(log_sigmoid_backward));
-  m.impl("log_sigmoid_backward.grad_input", TORCH_FN(log_sigmoid_backward_out));
+  m.impl("log_sigmoid_forward", MT_CHECKED(log_sigmoid_forward));
+  m.impl("log_sigmoid_forward.output", MT_CHECKED(log_sigmoid_forward_out));
+  m.impl("log_sigmoid_backward", MT_CHECKED(log_sigmoid_backward));
+  m.impl("log_sigmoid_backward.grad_input", MT_CHECKED(log_sigmoid_backward_out));
 }
 
 }  // namespace

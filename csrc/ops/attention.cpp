@@ -9,6 +9,7 @@
 #include <cmath>
 #include <vector>
 
+#include "bridge/checked.h"
 #include "bridge/operators.h"
 #include "bridge/tensor.h"
 #include "bridge/transforms.h"
@@ -136,9 +137,9 @@ std::tuple<Tensor, Tensor, Tensor, Tensor> attention_backward(const Tensor& grad
 }
 
 MT_OPERATORS(aten, PrivateUse1, m) {
-  m.impl("_fused_sdp_choice", TORCH_FN(choose));
-  m.impl("_scaled_dot_product_fused_attention_overrideable", TORCH_FN(attention));
-  m.impl("_scaled_dot_product_fused_attention_overrideable_backward", TORCH_FN(attention_backward));
+  m.impl("_fused_sdp_choice", MT_CHECKED(choose));
+  m.impl("_scaled_dot_product_fused_attention_overrideable", MT_CHECKED(attention));
+  m.impl("_scaled_dot_product_fused_attention_overrideable_backward", MT_CHECKED(attention_backward));
 }
 
 }  // namespace

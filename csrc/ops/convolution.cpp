@@ -3,8 +3,10 @@
 #include <ATen/Context.h>
 #include <ATen/native/ConvUtils.h>
 
+#include <algorithm>
 #include <sstream>
 
+#include "bridge/checked.h"
 #include "bridge/operators.h"
 #include "bridge/tensor.h"
 #include "kernels/convolution.h"
@@ -93,6 +95,31 @@ ConvArgs relation(const at::Tensor& input, const at::Tensor& weight, const at::T
   return args;
 }
 
+// PyTorch's `convolution` has checked its arguments; a call by an operator's own name may bring others. The
+// channels are those of the operator's own input.
+void check_geometry(const at::Tensor& input, const at::Tensor& weight, const Geometry& g, bool transposed) {
+  const int64_t spatial = weight.dim() - 2;
+  const auto fits = [&](at::IntArrayRef values, int64_t least, int64_t most) {
+    return static_cast<int64_t>(values.size()) == spatial &&
+           std::all_of(values.begin(), values.end(), [&](int64_t v) { return v >= least && v <= most; });
+  };
+  // With these bounds no number on the way to an element's place overflows.
+  constexpr int64_t kMost = int64_t{1} << 40;
+  TORCH_CHECK(spatial >= 1 && spatial <= 3 && input.dim() == weight.dim(), "Expected an input and a weight of 3 to 5 ",
+              "dimensions, but got ", input.dim(), " and ", weight.dim());
+  TORCH_CHECK(fits(g.stride, 1, kMost) && fits(g.padding, 0, kMost) && fits(g.dilation, 1, kMost), "Expected ", spatial,
+              " positive strides and dilations and ", spatial, " paddings, but got stride ", g.stride, ", dilation ",
+              g.dilation, " and padding ", g.padding);
+  for (int64_t d = 0; d < spatial; d++)
+    TORCH_CHECK(g.dilation[d] <= kMost / std::max<int64_t>(weight.size(2 + d), 1),
+                "Expected a dilated kernel of at most 2^40 elements, but got dilation ", g.dilation);
+  const int64_t channels = input.size(1), rows = weight.size(0);
+  TORCH_CHECK(
+      g.groups > 0 && rows % g.groups == 0 && (transposed ? channels == rows : channels == weight.size(1) * g.groups),
+      "Given groups=", g.groups, ", weight of size ", weight.sizes(), ", expected input", input.sizes(), " to have ",
+      transposed ? rows : weight.size(1) * g.groups, " channels, but got ", channels, " channels instead");
+}
+
 // Native's check, whose text names only the last dimensions that there are.
 void check_output_padding(at::IntArrayRef output_padding, const Geometry& geometry) {
   const size_t n = output_padding.size();
@@ -120,6 +147,11 @@ at::Tensor convolution(const at::Tensor& input, const at::Tensor& weight, const 
   check_types(input, weight, bias);
   for (int64_t d : dilation) TORCH_CHECK(d > 0, "non-positive dilation is not supported");
   const Geometry geometry{stride, padding, dilation, groups};
+  check_geometry(input, weight, geometry, transposed);
+  const int64_t out_channels = transposed ? weight.size(1) * groups : weight.size(0);
+  TORCH_CHECK(!bias.defined() || (bias.dim() == 1 && bias.size(0) == out_channels), "Given weight of size ",
+              weight.sizes(), ", expected bias to be 1-dimensional with ", out_channels,
+              " elements, but got bias of size ", bias.sizes(), " instead");
   if (transposed) check_output_padding(output_padding, geometry);
   const auto sizes = transposed
                          ? at::native::conv_input_size(input.sizes(), weight.sizes(), padding, output_padding, stride,
@@ -147,6 +179,15 @@ std::tuple<at::Tensor, at::Tensor, at::Tensor> convolution_backward(const at::Te
                                                                     std::array<bool, 3> output_mask) {
   check_types(input, weight, grad_output);
   const Geometry geometry{stride, padding, dilation, groups};
+  check_geometry(input, weight, geometry, transposed);
+  // The larger side of the relation gives the size of the other.
+  const at::Tensor &from = transposed ? grad_output : input, &to = transposed ? input : grad_output;
+  TORCH_CHECK(
+      from.dim() == weight.dim() && to.dim() == weight.dim() && from.size(0) == to.size(0) &&
+          from.size(1) == weight.size(1) * groups && to.size(1) == weight.size(0) &&
+          at::native::conv_output_size(from.sizes(), weight.sizes(), padding, stride, dilation) == to.sizes().vec(),
+      "Expected a gradient that fits an input of size ", input.sizes(), " and a weight of size ", weight.sizes(),
+      ", but got ", grad_output.sizes());
   const auto format = output_format(input, weight, groups);
   at::Tensor grad_input, grad_weight;
   if (output_mask[0]) {
@@ -166,8 +207,8 @@ std::tuple<at::Tensor, at::Tensor, at::Tensor> convolution_backward(const at::Te
 }
 
 MT_OPERATORS(aten, PrivateUse1, m) {
-  m.impl("convolution_overrideable", TORCH_FN(convolution));
-  m.impl("convolution_backward_overrideable", TORCH_FN(convolution_backward));
+  m.impl("convolution_overrideable", MT_CHECKED(convolution));
+  m.impl("convolution_backward_overrideable", MT_CHECKED(convolution_backward));
 }
 
 }  // namespace

@@ -5,6 +5,7 @@
 #include <ATen/ops/slow_conv_transpose2d_meta.h>
 #include <torch/library.h>
 
+#include "bridge/checked.h"
 #include "bridge/operators.h"
 #include "bridge/structured.h"
 #include "bridge/tensor.h"
@@ -114,17 +115,17 @@ Tensor& transposed3d_out(const Tensor& self, const Tensor& weight, IntArrayRef k
 }
 
 MT_OPERATORS(aten, PrivateUse1, m) {
-  m.impl("_slow_conv2d_forward", TORCH_FN(forward));
-  m.impl("_slow_conv2d_forward.output", TORCH_FN(forward_out));
-  m.impl("_slow_conv2d_backward.output_mask", TORCH_FN(backward));
-  m.impl("_slow_conv2d_backward.grad_input", TORCH_FN(backward_out));
-  m.impl("slow_conv3d_forward", TORCH_FN(forward));
-  m.impl("slow_conv3d_forward.output", TORCH_FN(forward_out));
-  m.impl("slow_conv_dilated2d", TORCH_FN(dilated));
-  m.impl("slow_conv_dilated3d", TORCH_FN(dilated));
+  m.impl("_slow_conv2d_forward", MT_CHECKED(forward));
+  m.impl("_slow_conv2d_forward.output", MT_CHECKED(forward_out));
+  m.impl("_slow_conv2d_backward.output_mask", MT_CHECKED(backward));
+  m.impl("_slow_conv2d_backward.grad_input", MT_CHECKED(backward_out));
+  m.impl("slow_conv3d_forward", MT_CHECKED(forward));
+  m.impl("slow_conv3d_forward.output", MT_CHECKED(forward_out));
+  m.impl("slow_conv_dilated2d", MT_CHECKED(dilated));
+  m.impl("slow_conv_dilated3d", MT_CHECKED(dilated));
   structured<Transposed2d>(m, nullptr, nullptr, "slow_conv_transpose2d.out");
-  m.impl("slow_conv_transpose3d", TORCH_FN(transposed3d));
-  m.impl("slow_conv_transpose3d.out", TORCH_FN(transposed3d_out));
+  m.impl("slow_conv_transpose3d", MT_CHECKED(transposed3d));
+  m.impl("slow_conv_transpose3d.out", MT_CHECKED(transposed3d_out));
 }
 
 }  // namespace

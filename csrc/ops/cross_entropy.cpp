@@ -1,6 +1,7 @@
 // The minitorch:: operators under cross_entropy_loss.
 #include <torch/library.h>
 
+#include "bridge/checked.h"
 #include "bridge/operators.h"
 #include "bridge/tensor.h"
 #include "kernels/cross_entropy.h"
@@ -83,8 +84,8 @@ TORCH_LIBRARY_FRAGMENT(minitorch, m) {
       {at::Tag::pt2_compliant_tag});
 }
 MT_OPERATORS(minitorch, PrivateUse1, m) {
-  m.impl("cross_entropy_forward", TORCH_FN(forward));
-  m.impl("cross_entropy_backward", TORCH_FN(backward));
+  m.impl("cross_entropy_forward", MT_CHECKED(forward));
+  m.impl("cross_entropy_backward", MT_CHECKED(backward));
 }
 TORCH_LIBRARY_IMPL(minitorch, Meta, m) {
   m.impl("cross_entropy_forward", TORCH_FN(forward_meta));

@@ -4,6 +4,7 @@
 #include <ATen/ops/_ctc_loss_native.h>
 #include <torch/library.h>
 
+#include "bridge/checked.h"
 #include "bridge/operators.h"
 #include "bridge/tensor.h"
 #include "kernels/ctc.h"
@@ -113,11 +114,11 @@ Tensor ctc_loss_backward(const Tensor& dloss, const Tensor& log_probs, const Ten
 }
 
 MT_OPERATORS(aten, PrivateUse1, m) {
-  m.impl("_ctc_loss", TORCH_FN(ctc_loss));
-  m.impl("_ctc_loss_backward", TORCH_FN(ctc_loss_backward));
+  m.impl("_ctc_loss", MT_CHECKED(ctc_loss));
+  m.impl("_ctc_loss_backward", MT_CHECKED(ctc_loss_backward));
   // Lengths as tensors: PyTorch's composites, which read them and call the above.
-  m.impl("_ctc_loss.Tensor", TORCH_FN(at::native::ctc_loss_tensor));
-  m.impl("_ctc_loss_backward.Tensor", TORCH_FN(at::native::ctc_loss_backward_tensor));
+  m.impl("_ctc_loss.Tensor", MT_CHECKED(at::native::ctc_loss_tensor));
+  m.impl("_ctc_loss_backward.Tensor", MT_CHECKED(at::native::ctc_loss_backward_tensor));
 }
 
 }  // namespace

@@ -3,6 +3,7 @@
 #include <ATen/ExpandUtils.h>
 #include <torch/library.h>
 
+#include "bridge/checked.h"
 #include "bridge/operators.h"
 #include "bridge/tensor.h"
 #include "kernels/distance.h"
@@ -41,6 +42,7 @@ struct Pair {
   std::vector<int64_t> batch;
   Tensor x1, x2;
   Pair(const Tensor& a, const Tensor& b) {
+    check_rank_and_columns(a, b);
     batch = at::infer_size(a.sizes().slice(0, a.dim() - 2), b.sizes().slice(0, b.dim() - 2));
     x1 = expand(a);
     x2 = expand(b);
@@ -64,6 +66,12 @@ void check_kernel_dtype(const Tensor& x, const char* name) {
                               c10::toString(type), "'");
 }
 
+void check_same_types(std::initializer_list<const Tensor*> tensors) {
+  const at::ScalarType first = (*tensors.begin())->scalar_type();
+  for (const Tensor* t : tensors)
+    TORCH_CHECK(t->scalar_type() == first, "expected scalar type ", first, " but found ", t->scalar_type());
+}
+
 Tensor cdist_forward(const Tensor& x1, const Tensor& x2, double p, Mode compute_mode) {
   check_same_device({&x1, &x2});
   check_rank_and_columns(x1, x2);
@@ -75,8 +83,7 @@ Tensor cdist_forward(const Tensor& x1, const Tensor& x2, double p, Mode compute_
   if (x1.size(-1) == 0) return result.zero_();
   if (as_product(x1, x2, p, mode)) return at::_euclidean_dist(pair.x1, pair.x2).view(shape);
   check_kernel_dtype(x1, "cdist");
-  TORCH_CHECK(x1.scalar_type() == x2.scalar_type(), "expected scalar type ", x1.scalar_type(), " but found ",
-              x2.scalar_type());
+  check_same_types({&x1, &x2});
   DistanceArgs a = pair.arguments(p);
   a.distance = result.mutable_data_ptr();
   cdist_kernel(a);
@@ -87,9 +94,13 @@ Tensor cdist_backward(const Tensor& dy, const Tensor& x1, const Tensor& x2, doub
   check_same_device({&dy, &x1, &x2, &distance});
   const Pair pair(x1, x2);
   const Tensor dx = empty(pair.x1.sizes(), x1.scalar_type());
+  const auto shape = pair.shape(x1.size(-2), x2.size(-2));
+  TORCH_CHECK(dy.sizes() == shape && distance.sizes() == shape, "Expected a gradient and distances of shape ", shape,
+              ", got ", dy.sizes(), " and ", distance.sizes());
   if (dx.numel() == 0) return dx;
   if (x2.size(-2) == 0) return dx.zero_();
   check_kernel_dtype(x1, "cdist_backward");
+  check_same_types({&x1, &x2, &dy, &distance});
   const Tensor gradient = dy.contiguous(), r = distance.contiguous();
   DistanceArgs a = pair.arguments(p);
   a.distance = const_cast<void*>(r.const_data_ptr());
@@ -125,6 +136,8 @@ DistanceArgs pair_arguments(const Tensor& x, double p) {
           x.const_data_ptr(),        nullptr, nullptr,   nullptr,   nullptr};
 }
 Tensor pdist_forward(const Tensor& self, double p) {
+  check_allocated(self);
+  TORCH_CHECK(self.dim() == 2, "pdist only supports 2D tensors, got: ", self.dim(), "D");
   const Tensor x = self.contiguous();
   const int64_t n = x.size(0), pairs = n * (n - 1) / 2;
   const Tensor result = empty({n <= 1 ? 0 : pairs}, x.scalar_type());
@@ -138,11 +151,16 @@ Tensor pdist_forward(const Tensor& self, double p) {
 }
 Tensor pdist_backward(const Tensor& dy, const Tensor& self, double p, const Tensor& distance) {
   check_same_device({&dy, &self, &distance});
+  TORCH_CHECK(self.dim() == 2, "pdist only supports 2D tensors, got: ", self.dim(), "D");
   const Tensor x = self.contiguous(), gradient = dy.contiguous(), r = distance.contiguous();
+  const int64_t n = x.size(0), pairs = n <= 1 ? 0 : n * (n - 1) / 2;
+  TORCH_CHECK(dy.numel() == pairs && distance.numel() == pairs, "Expected a gradient and distances of ", pairs,
+              " pairs, got ", dy.numel(), " and ", distance.numel());
   const Tensor dx = empty(x.sizes(), x.scalar_type());
   if (dx.numel() == 0) return dx;
-  if (x.size(0) <= 1) return dx.zero_();
+  if (n <= 1) return dx.zero_();
   check_kernel_dtype(x, "pdist_backward");
+  check_same_types({&self, &dy, &distance});
   DistanceArgs a = pair_arguments(x, p);
   a.distance = const_cast<void*>(r.const_data_ptr());
   a.dy = gradient.const_data_ptr();
@@ -152,11 +170,11 @@ Tensor pdist_backward(const Tensor& dy, const Tensor& self, double p, const Tens
 }
 
 MT_OPERATORS(aten, PrivateUse1, m) {
-  m.impl("cdist", TORCH_FN(cdist));
-  m.impl("_cdist_forward", TORCH_FN(cdist_forward));
-  m.impl("_cdist_backward", TORCH_FN(cdist_backward));
-  m.impl("_pdist_forward", TORCH_FN(pdist_forward));
-  m.impl("_pdist_backward", TORCH_FN(pdist_backward));
+  m.impl("cdist", MT_CHECKED(cdist));
+  m.impl("_cdist_forward", MT_CHECKED(cdist_forward));
+  m.impl("_cdist_backward", MT_CHECKED(cdist_backward));
+  m.impl("_pdist_forward", MT_CHECKED(pdist_forward));
+  m.impl("_pdist_backward", MT_CHECKED(pdist_backward));
 }
 MT_OPERATORS(aten, AutogradPrivateUse1, m) { m.impl("cdist", TORCH_FN(cdist)); }
 

@@ -3,6 +3,7 @@
 #include <ATen/ops/_embedding_bag_backward_native.h>
 #include <torch/library.h>
 
+#include "bridge/checked.h"
 #include "bridge/operators.h"
 #include "kernels/embedding.h"
 #include "ops/index_common.h"
@@ -27,11 +28,14 @@ Tensor embedding_dense_backward(const Tensor& grad_output, const Tensor& indices
   const Tensor positions = longs(indices);
   const int64_t dim = grad_output.size(-1);
   const Tensor grad = grad_output.contiguous();
+  TORCH_CHECK(num_weights >= 0 && grad.numel() == positions.numel() * dim, "Expected a gradient row for each of ",
+              positions.numel(), " indices, got a gradient of shape ", grad.sizes());
   const Tensor out = at::empty({num_weights, dim}, grad_output.options());
   EmbeddingBackwardArgs args{};
   args.dtype = to_dtype(grad.scalar_type());
   args.grad = data_or_null<char>(grad);
   args.grad_stride = dim;
+  args.grad_rows = positions.numel();
   args.indices = data_or_null<int64_t>(positions);
   args.count = positions.numel();
   args.scale_by_frequency = scale_grad_by_freq;
@@ -157,27 +161,39 @@ Tensor embedding_bag_dense_backward(const Tensor& grad_output, const Tensor& ind
                                     const Tensor& bag_size, const Tensor& max_indices, int64_t num_weights,
                                     bool scale_grad_by_freq, int64_t mode_number,
                                     const std::optional<Tensor>& per_sample_weights, int64_t padding_idx) {
-  check_same_device({&grad_output, &indices, &offset2bag, &bag_size});
+  check_same_device({&grad_output, &indices, &offset2bag, &bag_size, &max_indices});
   at::checkScalarTypes("embedding_bag", TensorArg(grad_output, "grad", 1),
                        {at::kHalf, at::kBFloat16, at::kFloat, at::kDouble});
   const auto mode = static_cast<BagMode>(mode_number);
   const Tensor grad = grad_output.contiguous(), rows = longs(indices), bags = longs(offset2bag),
                sizes = longs(bag_size);
+  TORCH_CHECK(grad.dim() == 2 && mode_number >= 0 && mode_number <= 2 && num_weights >= 0 &&
+                  (mode == BagMode::sum || sizes.numel() == grad.size(0)) &&
+                  (mode == BagMode::max ? max_indices.sizes() == grad.sizes() : bags.numel() == rows.numel()),
+              "embedding_bag_backward: the gradient, of shape ", grad.sizes(),
+              ", does not fit the bags that the forward pass gave");
   const int64_t dim = grad.size(1);
   if (mode == BagMode::max) {
     const Tensor out = at::zeros({num_weights, dim}, grad.options()), winners = longs(max_indices);
     embedding_bag_max_backward_kernel({to_dtype(grad.scalar_type()), data_or_null<char>(grad),
                                        data_or_null<int64_t>(winners), data_or_null<int64_t>(sizes), grad.size(0), dim,
-                                       data_or_null<char>(out)});
+                                       data_or_null<char>(out), num_weights});
     return out;
   }
   const Tensor factors =
       per_sample_weights && per_sample_weights->defined() ? per_sample_weights->contiguous() : Tensor();
+  if (factors.defined()) {
+    check_same_device({&grad, &factors});
+    TORCH_CHECK(factors.numel() == rows.numel() && factors.scalar_type() == grad.scalar_type(),
+                "embedding_bag_backward: expected a weight of the gradient's dtype for each of ", rows.numel(),
+                " indices");
+  }
   const Tensor out = at::empty({num_weights, dim}, grad.options());
   EmbeddingBackwardArgs args{};
   args.dtype = to_dtype(grad.scalar_type());
   args.grad = data_or_null<char>(grad);
   args.grad_stride = dim;
+  args.grad_rows = grad.size(0);
   args.indices = data_or_null<int64_t>(rows);
   args.count = rows.numel();
   args.source = data_or_null<int64_t>(bags);
@@ -217,21 +233,24 @@ Tensor sample_weights_backward(const Tensor& grad, const Tensor& weight, const T
   args.indices = data_or_null<int64_t>(rows);
   args.bags = data_or_null<int64_t>(bags);
   args.count = rows.numel();
+  args.grad_rows = grad.size(0);
   args.padding_idx = padding_idx;
   args.out = data_or_null<char>(out);
+  TORCH_CHECK(bags.numel() == rows.numel(), "embedding_bag_backward: expected a bag for each of ", rows.numel(),
+              " indices, got ", bags.numel());
   with_index_errors([&] { sample_weights_backward_kernel(args); },
                     [](const IndexOutOfRange&) { TORCH_CHECK_INDEX(false, "index out of range in self"); });
   return out;
 }
 
 MT_OPERATORS(aten, PrivateUse1, m) {
-  m.impl("embedding_dense_backward", TORCH_FN(embedding_dense_backward));
-  m.impl("embedding_renorm_", TORCH_FN(embedding_renorm_));
-  m.impl("_embedding_bag", TORCH_FN(embedding_bag));
-  m.impl("_embedding_bag_forward_only", TORCH_FN(embedding_bag));
+  m.impl("embedding_dense_backward", MT_CHECKED(embedding_dense_backward));
+  m.impl("embedding_renorm_", MT_CHECKED(embedding_renorm_));
+  m.impl("_embedding_bag", MT_CHECKED(embedding_bag));
+  m.impl("_embedding_bag_forward_only", MT_CHECKED(embedding_bag));
   m.impl("_embedding_bag_backward", TORCH_FN(at::native::_embedding_bag_backward_symint));
-  m.impl("_embedding_bag_dense_backward", TORCH_FN(embedding_bag_dense_backward));
-  m.impl("_embedding_bag_per_sample_weights_backward", TORCH_FN(sample_weights_backward));
+  m.impl("_embedding_bag_dense_backward", MT_CHECKED(embedding_bag_dense_backward));
+  m.impl("_embedding_bag_per_sample_weights_backward", MT_CHECKED(sample_weights_backward));
 }
 
 }  // namespace

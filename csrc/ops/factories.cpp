@@ -6,6 +6,7 @@
 
 #include <cstring>
 
+#include "bridge/checked.h"
 #include "bridge/iterator.h"
 #include "bridge/operators.h"
 #include "bridge/tensor.h"
@@ -71,6 +72,7 @@ void check_convertible(const at::Scalar& value, at::ScalarType dtype) {
 
 // The memory of a tensor without gaps or overlap as one run of elements, whatever its dimensions.
 PointwiseView run_of(const at::Tensor& dense) {
+  check_allocated(dense);
   PointwiseView v;
   v.ndim = v.num_outputs = v.num_operands = 1;
   v.numel = v.sizes[0] = dense.numel();
@@ -179,9 +181,9 @@ at::Scalar local_scalar_dense(const at::Tensor& self) {
 MT_OPERATORS(aten, PrivateUse1, m) {
   m.impl("empty.memory_format", TORCH_FN(empty_memory_format));
   m.impl("empty_strided", TORCH_FN(empty_with_strides));
-  m.impl("fill_.Scalar", TORCH_FN(fill_scalar));
-  m.impl("fill_.Tensor", TORCH_FN(fill_tensor));
-  m.impl("zero_", TORCH_FN(zero_));
+  m.impl("fill_.Scalar", MT_CHECKED(fill_scalar));
+  m.impl("fill_.Tensor", MT_CHECKED(fill_tensor));
+  m.impl("zero_", MT_CHECKED(zero_));
   m.impl("resize_", TORCH_FN(resize_));
   m.impl("_local_scalar_dense", TORCH_FN(local_scalar_dense));
 }

@@ -11,6 +11,7 @@
 
 #include <cmath>
 
+#include "bridge/checked.h"
 #include "bridge/operators.h"
 #include "bridge/tensor.h"
 #include "kernels/factory.h"
@@ -133,11 +134,11 @@ namespace minitorch {
 MT_OPERATORS(aten, PrivateUse1, m) {
   using Sequence = Tensor& (*)(const at::Scalar&, const at::Scalar&, const at::Scalar&, Tensor&);
   using Linspace = Tensor& (*)(const at::Scalar&, const at::Scalar&, int64_t, Tensor&);
-  m.impl("arange.start_out", static_cast<Sequence>(&at::native::arange_out));
-  m.impl("range.out", TORCH_FN(range_out));
-  m.impl("linspace.out", static_cast<Linspace>(&at::native::linspace_out));
-  m.impl("logspace.out", TORCH_FN(logspace_out));
-  m.impl("eye.out", TORCH_FN(eye_out));
-  m.impl("eye.m_out", TORCH_FN(eye_m_out));
+  m.impl("arange.start_out", MT_CHECKED(static_cast<Sequence>(at::native::arange_out)));
+  m.impl("range.out", MT_CHECKED(range_out));
+  m.impl("linspace.out", MT_CHECKED(static_cast<Linspace>(at::native::linspace_out)));
+  m.impl("logspace.out", MT_CHECKED(logspace_out));
+  m.impl("eye.out", MT_CHECKED(eye_out));
+  m.impl("eye.m_out", MT_CHECKED(eye_m_out));
 }
 }  // namespace minitorch

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 
+#include "bridge/checked.h"
 #include "bridge/operators.h"
 #include "bridge/structured.h"
 #include "kernels/fft.h"
@@ -158,12 +159,12 @@ Tensor& fft_c2r_out(const Tensor& self, IntArrayRef dim, int64_t normalization, 
 }
 
 MT_OPERATORS(aten, PrivateUse1, m) {
-  m.impl("_fft_c2c", TORCH_FN(fft_c2c));
-  m.impl("_fft_c2c.out", TORCH_FN(fft_c2c_out));
-  m.impl("_fft_r2c", TORCH_FN(fft_r2c));
-  m.impl("_fft_r2c.out", TORCH_FN(fft_r2c_out));
-  m.impl("_fft_c2r", TORCH_FN(fft_c2r));
-  m.impl("_fft_c2r.out", TORCH_FN(fft_c2r_out));
+  m.impl("_fft_c2c", MT_CHECKED(fft_c2c));
+  m.impl("_fft_c2c.out", MT_CHECKED(fft_c2c_out));
+  m.impl("_fft_r2c", MT_CHECKED(fft_r2c));
+  m.impl("_fft_r2c.out", MT_CHECKED(fft_r2c_out));
+  m.impl("_fft_c2r", MT_CHECKED(fft_c2r));
+  m.impl("_fft_c2r.out", MT_CHECKED(fft_c2r_out));
 }
 
 }  // namespace

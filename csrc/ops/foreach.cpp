@@ -14,6 +14,7 @@
 #include <ATen/ops/_foreach_sub_native.h>
 #include <torch/library.h>
 
+#include "bridge/checked.h"
 #include "bridge/operators.h"
 #include "bridge/tensor.h"
 #include "kernels/foreach.h"
@@ -283,7 +284,7 @@ MT_OPERATORS(aten, PrivateUse1, m) {
   both<WithTensor<ForeachOp::mul_scalar, MT_KERNEL_SLOW(mul_tensor)>>(m, "_foreach_mul", "Tensor");
   both<WithTensor<ForeachOp::div_scalar, MT_KERNEL_SLOW(div_tensor)>>(m, "_foreach_div", "Tensor");
 
-  m.impl("_foreach_norm.Scalar", TORCH_FN(norm));
+  m.impl("_foreach_norm.Scalar", MT_CHECKED(norm));
 }
 
 }  // namespace

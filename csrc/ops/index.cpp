@@ -203,8 +203,8 @@ MT_OPERATORS(aten, PrivateUse1, m) {
   structured<Index>(m, "index.Tensor", nullptr, "index.Tensor_out");
   structured<IndexCopy>(m, "index_copy", "index_copy_", "index_copy.out");
   m.impl("_index_put_impl_", MT_CHECKED(index_put_impl));
-  m.impl("index_fill_.int_Scalar", static_cast<Fill>(&at::native::index_fill_));
-  m.impl("index_fill_.int_Tensor", static_cast<FillTensor>(&at::native::index_fill_));
+  m.impl("index_fill_.int_Scalar", MT_CHECKED(static_cast<Fill>(at::native::index_fill_)));
+  m.impl("index_fill_.int_Tensor", MT_CHECKED(static_cast<FillTensor>(at::native::index_fill_)));
   m.impl("take", MT_CHECKED(at::native::take));
   m.impl("take.out", MT_CHECKED(at::native::take_out));
   m.impl("put_", MT_CHECKED(at::native::put_));

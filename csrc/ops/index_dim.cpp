@@ -10,6 +10,7 @@
 #include <ATen/ops/scatter_native.h>
 #include <ATen/ops/scatter_reduce_native.h>
 
+#include "bridge/checked.h"
 #include "bridge/operators.h"
 #include "bridge/structured.h"
 #include "ops/index_common.h"
@@ -242,7 +243,7 @@ REGISTER_PRIVATEUSE1_DISPATCH(scatter_scalar_reduce_stub, &minitorch::scatter_sc
 
 namespace minitorch {
 MT_OPERATORS(aten, PrivateUse1, m) {
-  m.impl("one_hot", TORCH_FN(one_hot));
+  m.impl("one_hot", MT_CHECKED(one_hot));
   structured<at::native::structured_gather_out>(m, "gather", nullptr, "gather.out");
   structured<at::native::structured_scatter_src_out>(m, "scatter.src", "scatter_.src", "scatter.src_out");
   structured<at::native::structured_scatter_value_out>(m, "scatter.value", "scatter_.value", "scatter.value_out");
@@ -254,7 +255,7 @@ MT_OPERATORS(aten, PrivateUse1, m) {
                                                         "scatter_reduce.two_out");
   structured<IndexAdd>(m, "index_add", "index_add_", "index_add.out");
   structured<IndexReduce>(m, "index_reduce", "index_reduce_", "index_reduce.out");
-  m.impl("index_select", TORCH_FN(index_select));
-  m.impl("index_select.out", TORCH_FN(index_select_out));
+  m.impl("index_select", MT_CHECKED(index_select));
+  m.impl("index_select.out", MT_CHECKED(index_select_out));
 }
 }  // namespace minitorch

@@ -7,6 +7,7 @@
 #include <ATen/ops/masked_fill_native.h>
 #include <torch/library.h>
 
+#include "bridge/checked.h"
 #include "bridge/iterator.h"
 #include "bridge/operators.h"
 #include "bridge/tensor.h"
@@ -128,14 +129,14 @@ namespace minitorch {
 MT_OPERATORS(aten, PrivateUse1, m) {
   using FillScalar = Tensor& (*)(Tensor&, const Tensor&, const at::Scalar&);
   using FillTensor = Tensor& (*)(Tensor&, const Tensor&, const Tensor&);
-  m.impl("masked_fill_.Scalar", static_cast<FillScalar>(&at::native::masked_fill__cpu));
-  m.impl("masked_fill_.Tensor", static_cast<FillTensor>(&at::native::masked_fill__cpu));
-  m.impl("masked_select", TORCH_FN(masked_select));
-  m.impl("masked_select.out", TORCH_FN(masked_select_out));
-  m.impl("masked_scatter_", TORCH_FN(masked_scatter_));
-  m.impl("nonzero", TORCH_FN(nonzero));
-  m.impl("nonzero.out", TORCH_FN(nonzero_out));
-  m.impl("nonzero_static", TORCH_FN(nonzero_static));
-  m.impl("nonzero_static.out", TORCH_FN(nonzero_static_out));
+  m.impl("masked_fill_.Scalar", MT_CHECKED(static_cast<FillScalar>(at::native::masked_fill__cpu)));
+  m.impl("masked_fill_.Tensor", MT_CHECKED(static_cast<FillTensor>(at::native::masked_fill__cpu)));
+  m.impl("masked_select", MT_CHECKED(masked_select));
+  m.impl("masked_select.out", MT_CHECKED(masked_select_out));
+  m.impl("masked_scatter_", MT_CHECKED(masked_scatter_));
+  m.impl("nonzero", MT_CHECKED(nonzero));
+  m.impl("nonzero.out", MT_CHECKED(nonzero_out));
+  m.impl("nonzero_static", MT_CHECKED(nonzero_static));
+  m.impl("nonzero_static.out", MT_CHECKED(nonzero_static_out));
 }
 }  // namespace minitorch

@@ -6,6 +6,7 @@
 #include <ATen/ops/linalg_qr_native.h>
 #include <ATen/ops/ormqr_native.h>
 
+#include "bridge/checked.h"
 #include "bridge/operators.h"
 #include "ops/linalg.h"
 
@@ -58,13 +59,13 @@ void cross(const Tensor& result, const Tensor& a, const Tensor& b, const int64_t
 MT_OPERATORS(aten, PrivateUse1, m) {
   structured<at::native::structured_linalg_qr_out>(m, "linalg_qr", nullptr, "linalg_qr.out");
   structured<at::native::structured_linalg_cross_out>(m, "linalg_cross", nullptr, "linalg_cross.out");
-  m.impl("geqrf", TORCH_FN(at::native::geqrf));
-  m.impl("geqrf.a", TORCH_FN(at::native::geqrf_out));
-  m.impl("linalg_householder_product", TORCH_FN(at::native::linalg_householder_product));
-  m.impl("linalg_householder_product.out", TORCH_FN(at::native::linalg_householder_product_out));
-  m.impl("ormqr", TORCH_FN(at::native::ormqr));
-  m.impl("ormqr.out", TORCH_FN(at::native::ormqr_out));
-  m.impl("linalg_matrix_exp", TORCH_FN(exponential_of_matrix));
+  m.impl("geqrf", MT_CHECKED(at::native::geqrf));
+  m.impl("geqrf.a", MT_CHECKED(at::native::geqrf_out));
+  m.impl("linalg_householder_product", MT_CHECKED(at::native::linalg_householder_product));
+  m.impl("linalg_householder_product.out", MT_CHECKED(at::native::linalg_householder_product_out));
+  m.impl("ormqr", MT_CHECKED(at::native::ormqr));
+  m.impl("ormqr.out", MT_CHECKED(at::native::ormqr_out));
+  m.impl("linalg_matrix_exp", MT_CHECKED(exponential_of_matrix));
 }
 
 }  // namespace minitorch

@@ -15,6 +15,7 @@
 #include <ATen/ops/lu_unpack_native.h>
 #include <ATen/ops/triangular_solve_native.h>
 
+#include "bridge/checked.h"
 #include "bridge/iterator.h"
 #include "bridge/operators.h"
 #include "ops/linalg.h"
@@ -54,6 +55,11 @@ void solve_triangular(const Tensor& t, const Tensor& b, bool left, bool upper, a
 
 Tensor cholesky_solve_helper(const Tensor& self, const Tensor& a, bool upper) {
   check_same_device({&self, &a});
+  TORCH_CHECK(self.dim() >= 2 && a.dim() == self.dim() && a.size(-1) == a.size(-2) && a.size(-1) == self.size(-2) &&
+                  a.sizes().slice(0, a.dim() - 2) == self.sizes().slice(0, self.dim() - 2),
+              "cholesky_solve: a factor of shape ", a.sizes(), " does not fit right sides of shape ", self.sizes());
+  TORCH_CHECK(a.scalar_type() == self.scalar_type(), "expected scalar type ", self.scalar_type(), " but found ",
+              a.scalar_type());
   const Tensor x = at::native::cloneBatchedColumnMajor(self);
   check_dtype("cholesky_solve_cpu", self);
   if (x.numel() == 0) return x;
@@ -107,13 +113,13 @@ MT_OPERATORS(aten, PrivateUse1, m) {
   structured<at::native::structured_linalg_inv_ex_out>(m, "linalg_inv_ex", nullptr, "linalg_inv_ex.inverse");
   structured<at::native::structured__linalg_det_out>(m, "_linalg_det", nullptr, "_linalg_det.result");
   structured<at::native::structured__linalg_slogdet_out>(m, "_linalg_slogdet", nullptr, "_linalg_slogdet.sign");
-  m.impl("linalg_solve_triangular", TORCH_FN(at::native::linalg_solve_triangular));
-  m.impl("linalg_solve_triangular.out", TORCH_FN(at::native::linalg_solve_triangular_out));
-  m.impl("cholesky", TORCH_FN(at::native::cholesky));
-  m.impl("cholesky.out", TORCH_FN(at::native::cholesky_out));
-  m.impl("cholesky_inverse", TORCH_FN(at::native::cholesky_inverse));
-  m.impl("cholesky_inverse.out", TORCH_FN(at::native::cholesky_inverse_out));
-  m.impl("_cholesky_solve_helper", TORCH_FN(cholesky_solve_helper));
+  m.impl("linalg_solve_triangular", MT_CHECKED(at::native::linalg_solve_triangular));
+  m.impl("linalg_solve_triangular.out", MT_CHECKED(at::native::linalg_solve_triangular_out));
+  m.impl("cholesky", MT_CHECKED(at::native::cholesky));
+  m.impl("cholesky.out", MT_CHECKED(at::native::cholesky_out));
+  m.impl("cholesky_inverse", MT_CHECKED(at::native::cholesky_inverse));
+  m.impl("cholesky_inverse.out", MT_CHECKED(at::native::cholesky_inverse_out));
+  m.impl("_cholesky_solve_helper", MT_CHECKED(cholesky_solve_helper));
 }
 
 }  // namespace minitorch

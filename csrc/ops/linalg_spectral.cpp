@@ -6,6 +6,7 @@
 #include <ATen/ops/linalg_ldl_solve_native.h>
 #include <ATen/ops/linalg_lstsq_native.h>
 
+#include "bridge/checked.h"
 #include "bridge/operators.h"
 #include "ops/linalg.h"
 
@@ -164,11 +165,11 @@ MT_OPERATORS(aten, PrivateUse1, m) {
   structured<at::native::structured_linalg_ldl_factor_ex_out>(m, "linalg_ldl_factor_ex", nullptr,
                                                               "linalg_ldl_factor_ex.out");
   structured<at::native::structured_linalg_ldl_solve_out>(m, "linalg_ldl_solve", nullptr, "linalg_ldl_solve.out");
-  m.impl("linalg_eig", TORCH_FN(linalg_eig));
-  m.impl("linalg_eig.out", TORCH_FN(linalg_eig_out));
-  m.impl("_linalg_eigvals", TORCH_FN(linalg_eigvals_impl));
-  m.impl("linalg_eigvals.out", TORCH_FN(linalg_eigvals_out));
-  m.impl("linalg_lstsq.out", TORCH_FN(lstsq_out));
+  m.impl("linalg_eig", MT_CHECKED(linalg_eig));
+  m.impl("linalg_eig.out", MT_CHECKED(linalg_eig_out));
+  m.impl("_linalg_eigvals", MT_CHECKED(linalg_eigvals_impl));
+  m.impl("linalg_eigvals.out", MT_CHECKED(linalg_eigvals_out));
+  m.impl("linalg_lstsq.out", MT_CHECKED(lstsq_out));
 }
 
 }  // namespace minitorch

@@ -281,16 +281,16 @@ MT_OPERATORS(aten, PrivateUse1, m) {
   m.impl("mse_loss_backward.grad_input", MT_CHECKED(at::native::mse_loss_backward_out));
   m.impl("smooth_l1_loss_backward.grad_input", MT_CHECKED(at::native::smooth_l1_loss_backward_out));
   m.impl("huber_loss_backward.out", MT_CHECKED(at::native::huber_loss_backward_out));
-  m.impl("binary_cross_entropy", TORCH_FN(bce));
-  m.impl("binary_cross_entropy.out", TORCH_FN(bce_out));
-  m.impl("binary_cross_entropy_backward", TORCH_FN(bce_backward));
-  m.impl("binary_cross_entropy_backward.grad_input", TORCH_FN(bce_backward_out));
+  m.impl("binary_cross_entropy", MT_CHECKED(bce));
+  m.impl("binary_cross_entropy.out", MT_CHECKED(bce_out));
+  m.impl("binary_cross_entropy_backward", MT_CHECKED(bce_backward));
+  m.impl("binary_cross_entropy_backward.grad_input", MT_CHECKED(bce_backward_out));
   structured<NllLoss>(m, "nll_loss_forward", nullptr, "nll_loss_forward.output");
   structured<NllLossBackward>(m, "nll_loss_backward", nullptr, "nll_loss_backward.grad_input");
-  m.impl("nll_loss2d_forward", TORCH_FN(nll_maps));
-  m.impl("nll_loss2d_forward.output", TORCH_FN(nll_maps_out));
-  m.impl("nll_loss2d_backward", TORCH_FN(nll_maps_backward));
-  m.impl("nll_loss2d_backward.grad_input", TORCH_FN(nll_maps_backward_out));
+  m.impl("nll_loss2d_forward", MT_CHECKED(nll_maps));
+  m.impl("nll_loss2d_forward.output", MT_CHECKED(nll_maps_out));
+  m.impl("nll_loss2d_backward", MT_CHECKED(nll_maps_backward));
+  m.impl("nll_loss2d_backward.grad_input", MT_CHECKED(nll_maps_backward_out));
 }
 
 }  // namespace

@@ -4,6 +4,7 @@
 #include <ATen/native/Resize.h>
 #include <torch/library.h>
 
+#include "bridge/checked.h"
 #include "bridge/operators.h"
 #include "bridge/tensor.h"
 #include "kernels/loss.h"
@@ -171,14 +172,14 @@ Tensor& multilabel_backward_out(const Tensor& grad_output, const Tensor& input, 
 }
 
 MT_OPERATORS(aten, PrivateUse1, m) {
-  m.impl("multi_margin_loss", TORCH_FN(multi));
-  m.impl("multi_margin_loss.out", TORCH_FN(multi_out));
-  m.impl("multi_margin_loss_backward", TORCH_FN(multi_backward));
-  m.impl("multi_margin_loss_backward.grad_input", TORCH_FN(multi_backward_out));
-  m.impl("multilabel_margin_loss_forward", TORCH_FN(multilabel));
-  m.impl("multilabel_margin_loss_forward.output", TORCH_FN(multilabel_out));
-  m.impl("multilabel_margin_loss_backward", TORCH_FN(multilabel_backward));
-  m.impl("multilabel_margin_loss_backward.grad_input", TORCH_FN(multilabel_backward_out));
+  m.impl("multi_margin_loss", MT_CHECKED(multi));
+  m.impl("multi_margin_loss.out", MT_CHECKED(multi_out));
+  m.impl("multi_margin_loss_backward", MT_CHECKED(multi_backward));
+  m.impl("multi_margin_loss_backward.grad_input", MT_CHECKED(multi_backward_out));
+  m.impl("multilabel_margin_loss_forward", MT_CHECKED(multilabel));
+  m.impl("multilabel_margin_loss_forward.output", MT_CHECKED(multilabel_out));
+  m.impl("multilabel_margin_loss_backward", MT_CHECKED(multilabel_backward));
+  m.impl("multilabel_margin_loss_backward.grad_input", MT_CHECKED(multilabel_backward_out));
 }
 
 }  // namespace

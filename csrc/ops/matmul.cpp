@@ -1,5 +1,6 @@
 // Matrix products. PyTorch's metas check the structured ones; whatever their layout, one kernel computes them all.
 // mv, matmul, linear, einsum, tensordot, outer and addr are PyTorch's composites of these.
+#include "bridge/checked.h"
 #include "ops/matmul.h"
 
 #include <ATen/Dispatch.h>
@@ -211,12 +212,12 @@ MT_OPERATORS(aten, PrivateUse1, m) {
   structured<Bmm>(m, "bmm", nullptr, "bmm.out");
   structured<Baddbmm>(m, "baddbmm", "baddbmm_", "baddbmm.out");
   structured<Addmv>(m, "addmv", "addmv_", "addmv.out");
-  m.impl("dot", TORCH_FN(dot));
-  m.impl("vdot", TORCH_FN(vdot));
-  m.impl("addr_", TORCH_FN(addr_));
-  m.impl("addbmm", TORCH_FN(at::native::addbmm));
-  m.impl("addbmm_", TORCH_FN(at::native::addbmm_));
-  m.impl("addbmm.out", TORCH_FN(at::native::addbmm_out));
+  m.impl("dot", MT_CHECKED(dot));
+  m.impl("vdot", MT_CHECKED(vdot));
+  m.impl("addr_", MT_CHECKED(addr_));
+  m.impl("addbmm", MT_CHECKED(at::native::addbmm));
+  m.impl("addbmm_", MT_CHECKED(at::native::addbmm_));
+  m.impl("addbmm.out", MT_CHECKED(at::native::addbmm_out));
 }
 
 }  // namespace minitorch

@@ -2,6 +2,7 @@
 // different schemas.
 #include <ATen/native/Resize.h>
 
+#include "bridge/checked.h"
 #include "bridge/operators.h"
 #include "bridge/tensor.h"
 #include "kernels/norm.h"
@@ -26,6 +27,13 @@ struct Layout {
     channels_last = format != at::MemoryFormat::Contiguous || spatial == 1;
   }
 };
+
+// PyTorch's batch_norm has compared these; a call by an operator's own name may bring others.
+void check_channels(const Layout& l, std::initializer_list<const Tensor*> of_channels) {
+  for (const Tensor* t : of_channels)
+    TORCH_CHECK(!t->defined() || t->numel() == l.c, "batch norm: expected ", l.c,
+                " weights, biases or statistics, one a channel, got ", t->numel());
+}
 
 // Running statistics are updated in place: a strided one through a copy.
 class RunningStat {
@@ -52,6 +60,7 @@ Three normalise(const Tensor& input, const Tensor& weight_in, const Tensor& bias
   TORCH_CHECK(!training || input.numel() != 0,
               "input tensor must have at least one element, but got input_sizes = ", input.sizes());
   const Layout l(input);
+  check_channels(l, {&weight_in, &bias_in, &running_mean, &running_var});
   const Tensor x = input.contiguous(l.format);
   const Tensor weight = contiguous_or_undefined(weight_in), bias = contiguous_or_undefined(bias_in);
   const RunningStat mean(running_mean), var(running_var);
@@ -78,6 +87,9 @@ Three backward(const Tensor& grad_out, const Tensor& input, const Tensor& weight
               " but found ", grad_out.scalar_type());
   const at::ScalarType params = param_dtype(input, weight_in, mean_in, stat_in);
   const Layout l(input);
+  check_channels(l, {&weight_in, &mean_in, &stat_in});
+  TORCH_CHECK(grad_out.sizes() == input.sizes(), "batch norm backward: expected a gradient of shape ", input.sizes(),
+              ", got ", grad_out.sizes());
   const Tensor x = input.contiguous(l.format), dy = grad_out.contiguous(l.format);
   const Tensor weight = contiguous_or_undefined(weight_in), mean = mean_in.contiguous(), stat = stat_in.contiguous();
   Tensor dx, dweight, dbias;
@@ -170,6 +182,7 @@ std::tuple<Tensor, Tensor> update_stats(const Tensor& input, OptTensor running_m
   const at::ScalarType params = param_dtype(input, running_mean, running_var);
   TORCH_CHECK(input.numel() != 0, "input tensor must have at least one element, but got input_sizes = ", input.sizes());
   const Layout l(input);
+  check_channels(l, {&running_mean, &running_var});
   const Tensor x = input.contiguous(l.format);
   const RunningStat mean(running_mean), var(running_var);
   Tensor save_mean = empty({l.c}, params), save_var = empty({l.c}, params);
@@ -182,17 +195,17 @@ std::tuple<Tensor, Tensor> update_stats(const Tensor& input, OptTensor running_m
 }
 
 MT_OPERATORS(aten, PrivateUse1, m) {
-  m.impl("native_batch_norm", TORCH_FN(plain));
-  m.impl("native_batch_norm.out", TORCH_FN(plain_out));
-  m.impl("_native_batch_norm_legit", TORCH_FN(legit));
-  m.impl("_native_batch_norm_legit.out", TORCH_FN(legit_out));
-  m.impl("_native_batch_norm_legit.no_stats", TORCH_FN(legit_no_stats));
-  m.impl("_native_batch_norm_legit.no_stats_out", TORCH_FN(legit_no_stats_out));
-  m.impl("_batch_norm_with_update", TORCH_FN(with_update));
-  m.impl("_batch_norm_with_update.out", TORCH_FN(with_update_out));
-  m.impl("native_batch_norm_backward", TORCH_FN(plain_backward));
-  m.impl("batch_norm_backward", TORCH_FN(backward_with_reserve));
-  m.impl("batch_norm_update_stats", TORCH_FN(update_stats));
+  m.impl("native_batch_norm", MT_CHECKED(plain));
+  m.impl("native_batch_norm.out", MT_CHECKED(plain_out));
+  m.impl("_native_batch_norm_legit", MT_CHECKED(legit));
+  m.impl("_native_batch_norm_legit.out", MT_CHECKED(legit_out));
+  m.impl("_native_batch_norm_legit.no_stats", MT_CHECKED(legit_no_stats));
+  m.impl("_native_batch_norm_legit.no_stats_out", MT_CHECKED(legit_no_stats_out));
+  m.impl("_batch_norm_with_update", MT_CHECKED(with_update));
+  m.impl("_batch_norm_with_update.out", MT_CHECKED(with_update_out));
+  m.impl("native_batch_norm_backward", MT_CHECKED(plain_backward));
+  m.impl("batch_norm_backward", MT_CHECKED(backward_with_reserve));
+  m.impl("batch_norm_update_stats", MT_CHECKED(update_stats));
 }
 
 }  // namespace

@@ -1,6 +1,7 @@
 // Group norm. PyTorch's entry points make every input of a private device contiguous; these keep channels last.
 #include <limits>
 
+#include "bridge/checked.h"
 #include "bridge/operators.h"
 #include "bridge/tensor.h"
 #include "kernels/norm.h"
@@ -83,8 +84,8 @@ Three backward(const Tensor& grad_out, const Tensor& input, const Tensor& mean_i
 }
 
 MT_OPERATORS(aten, PrivateUse1, m) {
-  m.impl("native_group_norm", TORCH_FN(forward));
-  m.impl("native_group_norm_backward", TORCH_FN(backward));
+  m.impl("native_group_norm", MT_CHECKED(forward));
+  m.impl("native_group_norm_backward", MT_CHECKED(backward));
 }
 
 }  // namespace

@@ -4,6 +4,7 @@
 #include <ATen/ops/_fused_rms_norm_compositeimplicitautograd_dispatch.h>
 #include <ATen/ops/_weight_norm_differentiable_backward_native.h>
 
+#include "bridge/checked.h"
 #include "bridge/operators.h"
 #include "bridge/tensor.h"
 #include "kernels/norm.h"
@@ -140,12 +141,12 @@ std::tuple<at::Tensor, at::Tensor> weight_norm_interface_backward(const at::Tens
 }
 
 MT_OPERATORS(aten, PrivateUse1, m) {
-  m.impl("native_layer_norm", TORCH_FN(native_layer_norm));
-  m.impl("native_layer_norm_backward", TORCH_FN(native_layer_norm_backward));
-  m.impl("_fused_rms_norm", TORCH_FN(fused_rms_norm));
-  m.impl("_fused_rms_norm_backward", TORCH_FN(fused_rms_norm_backward));
-  m.impl("_weight_norm_interface", TORCH_FN(weight_norm_interface));
-  m.impl("_weight_norm_interface_backward", TORCH_FN(weight_norm_interface_backward));
+  m.impl("native_layer_norm", MT_CHECKED(native_layer_norm));
+  m.impl("native_layer_norm_backward", MT_CHECKED(native_layer_norm_backward));
+  m.impl("_fused_rms_norm", MT_CHECKED(fused_rms_norm));
+  m.impl("_fused_rms_norm_backward", MT_CHECKED(fused_rms_norm_backward));
+  m.impl("_weight_norm_interface", MT_CHECKED(weight_norm_interface));
+  m.impl("_weight_norm_interface_backward", MT_CHECKED(weight_norm_interface_backward));
 }
 
 }  // namespace

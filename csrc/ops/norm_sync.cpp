@@ -1,5 +1,6 @@
 // The pieces of synchronised batch norm: statistics and sums of one process's share of the batch, and what turns the
 // gathered ones into results. The reductions are batch norm's own kernels; the rest is pointwise.
+#include "bridge/checked.h"
 #include "bridge/operators.h"
 #include "bridge/tensor.h"
 #include "kernels/norm.h"
@@ -112,13 +113,13 @@ Tensor backward_elemt(const Tensor& grad_out, const Tensor& input, const Tensor&
 }
 
 MT_OPERATORS(aten, PrivateUse1, m) {
-  m.impl("batch_norm_stats", TORCH_FN(stats));
-  m.impl("batch_norm_elemt", TORCH_FN(elemt));
-  m.impl("batch_norm_elemt.out", TORCH_FN(elemt_out));
-  m.impl("batch_norm_gather_stats_with_counts", TORCH_FN(gather_with_counts));
-  m.impl("batch_norm_gather_stats", TORCH_FN(gather_equal));
-  m.impl("batch_norm_backward_reduce", TORCH_FN(backward_reduce));
-  m.impl("batch_norm_backward_elemt", TORCH_FN(backward_elemt));
+  m.impl("batch_norm_stats", MT_CHECKED(stats));
+  m.impl("batch_norm_elemt", MT_CHECKED(elemt));
+  m.impl("batch_norm_elemt.out", MT_CHECKED(elemt_out));
+  m.impl("batch_norm_gather_stats_with_counts", MT_CHECKED(gather_with_counts));
+  m.impl("batch_norm_gather_stats", MT_CHECKED(gather_equal));
+  m.impl("batch_norm_backward_reduce", MT_CHECKED(backward_reduce));
+  m.impl("batch_norm_backward_elemt", MT_CHECKED(backward_elemt));
 }
 
 }  // namespace

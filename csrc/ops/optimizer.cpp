@@ -1,6 +1,7 @@
 // Fused optimizer steps and the gradient scaler's operators.
 #include <torch/library.h>
 
+#include "bridge/checked.h"
 #include "bridge/operators.h"
 #include "bridge/tensor.h"
 #include "kernels/foreach.h"
@@ -163,16 +164,16 @@ Tensor& update_scale(Tensor& scale, Tensor& growth_tracker, const Tensor& found_
 }
 
 MT_OPERATORS(aten, PrivateUse1, m) {
-  m.impl("_fused_adam_", TORCH_FN(fused_adam<false>));
-  m.impl("_fused_adamw_", TORCH_FN(fused_adam<true>));
-  m.impl("_fused_adam_.tensor_lr", TORCH_FN(fused_adam_tensor_lr<false>));
-  m.impl("_fused_adamw_.tensor_lr", TORCH_FN(fused_adam_tensor_lr<true>));
-  m.impl("_fused_sgd_", TORCH_FN(fused_sgd));
-  m.impl("_fused_sgd_.tensor_lr", TORCH_FN(fused_sgd_tensor_lr));
-  m.impl("_fused_adagrad_", TORCH_FN(fused_adagrad));
-  m.impl("_fused_adagrad_.tensor_lr", TORCH_FN(fused_adagrad_tensor_lr));
-  m.impl("_amp_foreach_non_finite_check_and_unscale_", TORCH_FN(non_finite_check_and_unscale));
-  m.impl("_amp_update_scale_", TORCH_FN(update_scale));
+  m.impl("_fused_adam_", MT_CHECKED(fused_adam<false>));
+  m.impl("_fused_adamw_", MT_CHECKED(fused_adam<true>));
+  m.impl("_fused_adam_.tensor_lr", MT_CHECKED(fused_adam_tensor_lr<false>));
+  m.impl("_fused_adamw_.tensor_lr", MT_CHECKED(fused_adam_tensor_lr<true>));
+  m.impl("_fused_sgd_", MT_CHECKED(fused_sgd));
+  m.impl("_fused_sgd_.tensor_lr", MT_CHECKED(fused_sgd_tensor_lr));
+  m.impl("_fused_adagrad_", MT_CHECKED(fused_adagrad));
+  m.impl("_fused_adagrad_.tensor_lr", MT_CHECKED(fused_adagrad_tensor_lr));
+  m.impl("_amp_foreach_non_finite_check_and_unscale_", MT_CHECKED(non_finite_check_and_unscale));
+  m.impl("_amp_update_scale_", MT_CHECKED(update_scale));
 }
 
 }  // namespace

@@ -171,24 +171,24 @@ MT_OPERATORS(aten, PrivateUse1, m) {
   structured<at::native::structured_pow_Scalar_out>(m, "pow.Scalar", nullptr, "pow.Scalar_out");
 
   m.impl("rsub.Tensor",
-         TORCH_FN((at::Tensor (*)(const at::Tensor&, const at::Tensor&, const at::Scalar&))(at::native::rsub)));
+         MT_CHECKED((at::Tensor (*)(const at::Tensor&, const at::Tensor&, const at::Scalar&))(at::native::rsub)));
   using TensorTensor = at::Tensor(const at::Tensor&, const at::Tensor&);
   using InplaceTensor = at::Tensor&(at::Tensor&, const at::Tensor&);
   using TensorScalar = at::Tensor(const at::Tensor&, const at::Scalar&);
   using InplaceScalar = at::Tensor&(at::Tensor&, const at::Scalar&);
   using ScalarTensor = at::Tensor(const at::Scalar&, const at::Tensor&);
-  m.impl("floor_divide", static_cast<TensorTensor*>(&at::native::floor_divide));
-  m.impl("floor_divide_.Tensor", static_cast<InplaceTensor*>(&at::native::floor_divide_));
+  m.impl("floor_divide", MT_CHECKED(static_cast<TensorTensor*>(at::native::floor_divide)));
+  m.impl("floor_divide_.Tensor", MT_CHECKED(static_cast<InplaceTensor*>(at::native::floor_divide_)));
   m.impl("floor_divide.out", MT_CHECKED(at::native::floor_divide_out));
-  m.impl("remainder.Scalar_Tensor", static_cast<ScalarTensor*>(&at::native::remainder));
-  m.impl("__lshift__.Tensor", static_cast<TensorTensor*>(&at::native::__lshift__));
-  m.impl("__lshift__.Scalar", static_cast<TensorScalar*>(&at::native::__lshift__));
-  m.impl("__ilshift__.Tensor", static_cast<InplaceTensor*>(&at::native::__ilshift__));
-  m.impl("__ilshift__.Scalar", static_cast<InplaceScalar*>(&at::native::__ilshift__));
-  m.impl("__rshift__.Tensor", static_cast<TensorTensor*>(&at::native::__rshift__));
-  m.impl("__rshift__.Scalar", static_cast<TensorScalar*>(&at::native::__rshift__));
-  m.impl("__irshift__.Tensor", static_cast<InplaceTensor*>(&at::native::__irshift__));
-  m.impl("__irshift__.Scalar", static_cast<InplaceScalar*>(&at::native::__irshift__));
+  m.impl("remainder.Scalar_Tensor", MT_CHECKED(static_cast<ScalarTensor*>(at::native::remainder)));
+  m.impl("__lshift__.Tensor", MT_CHECKED(static_cast<TensorTensor*>(at::native::__lshift__)));
+  m.impl("__lshift__.Scalar", MT_CHECKED(static_cast<TensorScalar*>(at::native::__lshift__)));
+  m.impl("__ilshift__.Tensor", MT_CHECKED(static_cast<InplaceTensor*>(at::native::__ilshift__)));
+  m.impl("__ilshift__.Scalar", MT_CHECKED(static_cast<InplaceScalar*>(at::native::__ilshift__)));
+  m.impl("__rshift__.Tensor", MT_CHECKED(static_cast<TensorTensor*>(at::native::__rshift__)));
+  m.impl("__rshift__.Scalar", MT_CHECKED(static_cast<TensorScalar*>(at::native::__rshift__)));
+  m.impl("__irshift__.Tensor", MT_CHECKED(static_cast<InplaceTensor*>(at::native::__irshift__)));
+  m.impl("__irshift__.Scalar", MT_CHECKED(static_cast<InplaceScalar*>(at::native::__irshift__)));
   m.impl("logical_and.out", MT_CHECKED(at::native::logical_and_out));
   m.impl("logical_or.out", MT_CHECKED(at::native::logical_or_out));
   m.impl("logical_xor.out", MT_CHECKED(at::native::logical_xor_out));

@@ -63,8 +63,8 @@ MT_OPERATORS(aten, PrivateUse1, m) {
   structured<at::native::structured_clamp_max_out>(m, "clamp_max", "clamp_max_", "clamp_max.out");
   structured<at::native::structured_clamp_max_Tensor_out>(m, "clamp_max.Tensor", "clamp_max_.Tensor",
                                                           "clamp_max.Tensor_out");
-  m.impl("where.self",
-         static_cast<at::Tensor (*)(const at::Tensor&, const at::Tensor&, const at::Tensor&)>(&at::native::where));
+  m.impl("where.self", MT_CHECKED(static_cast<at::Tensor (*)(const at::Tensor&, const at::Tensor&, const at::Tensor&)>(
+                           at::native::where)));
   m.impl("where.self_out", MT_CHECKED(at::native::where_self_out));
 }
 }  // namespace minitorch

@@ -6,6 +6,7 @@
 #include <ATen/ops/avg_pool3d_backward_meta.h>
 #include <ATen/ops/avg_pool3d_meta.h>
 
+#include "bridge/checked.h"
 #include "bridge/operators.h"
 #include "bridge/structured.h"
 #include "ops/pool_common.h"
@@ -146,13 +147,13 @@ MT_OPERATORS(aten, PrivateUse1, m) {
   structured<AvgPool3d>(m, "avg_pool3d", nullptr, "avg_pool3d.out");
   structured<AvgPool2dBackward>(m, "avg_pool2d_backward", nullptr, "avg_pool2d_backward.grad_input");
   structured<AvgPool3dBackward>(m, "avg_pool3d_backward", nullptr, "avg_pool3d_backward.grad_input");
-  m.impl("_adaptive_avg_pool2d", TORCH_FN(adaptive_average<kAdaptive2d>));
-  m.impl("_adaptive_avg_pool3d", TORCH_FN(adaptive_average<kAdaptive3d>));
-  m.impl("adaptive_avg_pool2d.out", TORCH_FN(adaptive_average_out<kAdaptive2d>));
-  m.impl("adaptive_avg_pool3d.out", TORCH_FN(adaptive_average_out<kAdaptive3d>));
-  m.impl("_adaptive_avg_pool2d_backward", TORCH_FN(adaptive_average_backward<kAdaptive2d>));
-  m.impl("_adaptive_avg_pool3d_backward", TORCH_FN(adaptive_average_backward<kAdaptive3d>));
-  m.impl("adaptive_avg_pool3d_backward.grad_input", TORCH_FN(adaptive_avg_pool3d_backward_out));
+  m.impl("_adaptive_avg_pool2d", MT_CHECKED(adaptive_average<kAdaptive2d>));
+  m.impl("_adaptive_avg_pool3d", MT_CHECKED(adaptive_average<kAdaptive3d>));
+  m.impl("adaptive_avg_pool2d.out", MT_CHECKED(adaptive_average_out<kAdaptive2d>));
+  m.impl("adaptive_avg_pool3d.out", MT_CHECKED(adaptive_average_out<kAdaptive3d>));
+  m.impl("_adaptive_avg_pool2d_backward", MT_CHECKED(adaptive_average_backward<kAdaptive2d>));
+  m.impl("_adaptive_avg_pool3d_backward", MT_CHECKED(adaptive_average_backward<kAdaptive3d>));
+  m.impl("adaptive_avg_pool3d_backward.grad_input", MT_CHECKED(adaptive_avg_pool3d_backward_out));
 }
 
 }  // namespace

@@ -12,6 +12,7 @@
 #include <ATen/ops/max_pool2d_with_indices_backward_meta.h>
 #include <ATen/ops/max_pool2d_with_indices_meta.h>
 
+#include "bridge/checked.h"
 #include "bridge/operators.h"
 #include "bridge/structured.h"
 #include "ops/pool_common.h"
@@ -37,6 +38,10 @@ void maximum(const Tensor& x, const Tensor& out, const Tensor& indices, int dims
 // out[indices] += or = values, per channel. Returns the first bad index found, if any.
 std::optional<int64_t> scatter(const Tensor& values, const Tensor& indices, const Tensor& out, int dims,
                                bool accumulate) {
+  const auto leading = [dims](const Tensor& t) { return t.sizes().slice(0, std::max<int64_t>(t.dim() - dims, 0)); };
+  TORCH_CHECK(values.sizes() == indices.sizes() && values.dim() == out.dim() && leading(values) == leading(out),
+              "Expected values and indices of one shape and with the batch and channels of ", out.sizes(), ", got ",
+              values.sizes(), " and ", indices.sizes());
   if (out.numel() == 0) return std::nullopt;
   if (accumulate && values.numel() > 0 && !backend().synchronous() && at::globalContext().deterministicAlgorithms()) {
     // The kernel's additions come in any order; scatter_add_ keeps its own when asked for.
@@ -235,6 +240,13 @@ struct FractionalMaxPool3d : at::meta::structured_fractional_max_pool3d {
   }
 };
 struct FractionalMaxPool2dBackward : at::meta::structured_fractional_max_pool2d_backward {
+  void meta(const Tensor& dy, const Tensor& x, IntArrayRef kernel, IntArrayRef output, const Tensor& indices) {
+    TORCH_CHECK(output.size() == 2 && (x.dim() == 3 || x.dim() == 4) && dy.dim() == x.dim(),
+                "fractional_max_pool2d_backward: expected two output sizes and a gradient of the input's 3 or 4 "
+                "dimensions, got ",
+                output, ", ", dy.sizes(), " and ", x.sizes());
+    at::meta::structured_fractional_max_pool2d_backward::meta(dy, x, kernel, output, indices);
+  }
   void impl(const Tensor& dy, const Tensor& x, IntArrayRef, IntArrayRef, const Tensor& indices, const Tensor& dx) {
     max_backward("fractional_max_pool2d_backward_out_frame", dy, x, indices, dx, 2, PoolInts::none);
   }
@@ -338,16 +350,16 @@ MT_OPERATORS(aten, PrivateUse1, m) {
   structured<FractionalMaxPool3d>(m, "fractional_max_pool3d", nullptr, "fractional_max_pool3d.output");
   structured<FractionalMaxPool2dBackward>(m, "fractional_max_pool2d_backward", nullptr,
                                           "fractional_max_pool2d_backward.grad_input");
-  m.impl("fractional_max_pool3d_backward", TORCH_FN(fractional_3d_backward));
-  m.impl("fractional_max_pool3d_backward.grad_input", TORCH_FN(fractional_3d_backward_out));
-  m.impl("max_pool3d_with_indices", TORCH_FN(max_pool3d));
-  m.impl("max_pool3d_with_indices.out", TORCH_FN(max_pool3d_out));
-  m.impl("max_pool3d_with_indices_backward", TORCH_FN(max_pool3d_backward));
-  m.impl("max_pool3d_with_indices_backward.grad_input", TORCH_FN(max_pool3d_backward_out));
-  m.impl("max_unpool2d", TORCH_FN(unpool_2d));
-  m.impl("max_unpool2d.out", TORCH_FN(unpool_2d_out));
-  m.impl("max_unpool3d", TORCH_FN(unpool_3d));
-  m.impl("max_unpool3d.out", TORCH_FN(unpool_3d_out));
+  m.impl("fractional_max_pool3d_backward", MT_CHECKED(fractional_3d_backward));
+  m.impl("fractional_max_pool3d_backward.grad_input", MT_CHECKED(fractional_3d_backward_out));
+  m.impl("max_pool3d_with_indices", MT_CHECKED(max_pool3d));
+  m.impl("max_pool3d_with_indices.out", MT_CHECKED(max_pool3d_out));
+  m.impl("max_pool3d_with_indices_backward", MT_CHECKED(max_pool3d_backward));
+  m.impl("max_pool3d_with_indices_backward.grad_input", MT_CHECKED(max_pool3d_backward_out));
+  m.impl("max_unpool2d", MT_CHECKED(unpool_2d));
+  m.impl("max_unpool2d.out", MT_CHECKED(unpool_2d_out));
+  m.impl("max_unpool3d", MT_CHECKED(unpool_3d));
+  m.impl("max_unpool3d.out", MT_CHECKED(unpool_3d_out));
 }
 
 }  // namespace

@@ -191,25 +191,30 @@ MT_OPERATORS(aten, PrivateUse1, m) {
   m.impl("cauchy_", MT_CHECKED(at::native::cauchy_));
   m.impl("exponential_", MT_CHECKED(at::native::exponential_));
   m.impl("geometric_", MT_CHECKED(at::native::geometric_));
-  m.impl("bernoulli_.float", static_cast<at::Tensor& (*)(at::Tensor&, double, G)>(at::native::bernoulli_));
-  m.impl("bernoulli_.Tensor", static_cast<at::Tensor& (*)(at::Tensor&, const at::Tensor&, G)>(at::native::bernoulli_));
+  m.impl("bernoulli_.float", MT_CHECKED(static_cast<at::Tensor& (*)(at::Tensor&, double, G)>(at::native::bernoulli_)));
+  m.impl("bernoulli_.Tensor",
+         MT_CHECKED(static_cast<at::Tensor& (*)(at::Tensor&, const at::Tensor&, G)>(at::native::bernoulli_)));
   m.impl("bernoulli.out", MT_CHECKED(at::native::bernoulli_out));
-  m.impl("random_", static_cast<at::Tensor& (*)(at::Tensor&, G)>(at::native::random_));
-  m.impl("random_.to", static_cast<at::Tensor& (*)(at::Tensor&, int64_t, G)>(at::native::random_));
-  m.impl("random_.from",
-         static_cast<at::Tensor& (*)(at::Tensor&, int64_t, std::optional<int64_t>, G)>(at::native::random_));
-  m.impl("normal.Tensor_float", static_cast<at::Tensor (*)(const at::Tensor&, double, G)>(at::native::normal));
-  m.impl("normal.float_Tensor", static_cast<at::Tensor (*)(double, const at::Tensor&, G)>(at::native::normal));
+  m.impl("random_", MT_CHECKED(static_cast<at::Tensor& (*)(at::Tensor&, G)>(at::native::random_)));
+  m.impl("random_.to", MT_CHECKED(static_cast<at::Tensor& (*)(at::Tensor&, int64_t, G)>(at::native::random_)));
+  m.impl(
+      "random_.from",
+      MT_CHECKED(static_cast<at::Tensor& (*)(at::Tensor&, int64_t, std::optional<int64_t>, G)>(at::native::random_)));
+  m.impl("normal.Tensor_float",
+         MT_CHECKED(static_cast<at::Tensor (*)(const at::Tensor&, double, G)>(at::native::normal)));
+  m.impl("normal.float_Tensor",
+         MT_CHECKED(static_cast<at::Tensor (*)(double, const at::Tensor&, G)>(at::native::normal)));
   m.impl("normal.Tensor_Tensor",
-         static_cast<at::Tensor (*)(const at::Tensor&, const at::Tensor&, G)>(at::native::normal));
+         MT_CHECKED(static_cast<at::Tensor (*)(const at::Tensor&, const at::Tensor&, G)>(at::native::normal)));
   m.impl("normal.Tensor_float_out",
-         static_cast<at::Tensor& (*)(const at::Tensor&, double, G, at::Tensor&)>(at::native::normal_out));
+         MT_CHECKED(static_cast<at::Tensor& (*)(const at::Tensor&, double, G, at::Tensor&)>(at::native::normal_out)));
   m.impl("normal.float_Tensor_out",
-         static_cast<at::Tensor& (*)(double, const at::Tensor&, G, at::Tensor&)>(at::native::normal_out));
+         MT_CHECKED(static_cast<at::Tensor& (*)(double, const at::Tensor&, G, at::Tensor&)>(at::native::normal_out)));
   m.impl("normal.Tensor_Tensor_out",
-         static_cast<at::Tensor& (*)(const at::Tensor&, const at::Tensor&, G, at::Tensor&)>(at::native::normal_out));
-  m.impl("_assert_async", TORCH_FN(assert_nonzero));
-  m.impl("_assert_async.msg", TORCH_FN(assert_nonzero_with));
+         MT_CHECKED(static_cast<at::Tensor& (*)(const at::Tensor&, const at::Tensor&, G, at::Tensor&)>(
+             at::native::normal_out)));
+  m.impl("_assert_async", MT_CHECKED(assert_nonzero));
+  m.impl("_assert_async.msg", MT_CHECKED(assert_nonzero_with));
   m.impl("multinomial", MT_CHECKED(at::native::multinomial));
   m.impl("multinomial.out", MT_CHECKED(at::native::multinomial_out));
   m.impl("randperm.generator_out", TORCH_FN(randperm_out));

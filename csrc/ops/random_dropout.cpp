@@ -5,6 +5,7 @@
 #include <ATen/TensorIterator.h>
 #include <torch/library.h>
 
+#include "bridge/checked.h"
 #include "bridge/generator.h"
 #include "bridge/iterator.h"
 #include "bridge/operators.h"
@@ -92,16 +93,16 @@ TORCH_LIBRARY_FRAGMENT(minitorch, m) {
         {at::Tag::pt2_compliant_tag});
 }
 MT_OPERATORS(minitorch, PrivateUse1, m) {
-  m.impl("dropout_forward", TORCH_FN(dropout_forward));
-  m.impl("dropout_backward", TORCH_FN(dropout_backward));
+  m.impl("dropout_forward", MT_CHECKED(dropout_forward));
+  m.impl("dropout_backward", MT_CHECKED(dropout_backward));
 }
 TORCH_LIBRARY_IMPL(minitorch, Meta, m) {
   m.impl("dropout_forward", TORCH_FN(dropout_forward_meta));
   m.impl("dropout_backward", TORCH_FN(dropout_backward_meta));
 }
 MT_OPERATORS(aten, PrivateUse1, m) {
-  m.impl("native_dropout", TORCH_FN(native_dropout));
-  m.impl("native_dropout_backward", TORCH_FN(native_dropout_backward));
+  m.impl("native_dropout", MT_CHECKED(native_dropout));
+  m.impl("native_dropout_backward", MT_CHECKED(native_dropout_backward));
 }
 
 }  // namespace

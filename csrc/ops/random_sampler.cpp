@@ -3,6 +3,7 @@
 #include <ATen/native/Resize.h>
 #include <torch/library.h>
 
+#include "bridge/checked.h"
 #include "bridge/generator.h"
 #include "bridge/iterator.h"
 #include "bridge/operators.h"
@@ -139,15 +140,15 @@ Tensor& rrelu_with_noise_(Tensor& self, Tensor& noise, const at::Scalar& lower, 
 }
 
 MT_OPERATORS(aten, PrivateUse1, m) {
-  m.impl("poisson", TORCH_FN(poisson));
-  m.impl("binomial", TORCH_FN(binomial));
-  m.impl("_standard_gamma", TORCH_FN(standard_gamma));
-  m.impl("_standard_gamma_grad", TORCH_FN(standard_gamma_grad));
-  m.impl("_sample_dirichlet", TORCH_FN(sample_dirichlet));
-  m.impl("_dirichlet_grad", TORCH_FN(dirichlet_grad));
-  m.impl("rrelu_with_noise", TORCH_FN(rrelu_with_noise));
-  m.impl("rrelu_with_noise_", TORCH_FN(rrelu_with_noise_));
-  m.impl("rrelu_with_noise.out", TORCH_FN(rrelu_with_noise_out));
+  m.impl("poisson", MT_CHECKED(poisson));
+  m.impl("binomial", MT_CHECKED(binomial));
+  m.impl("_standard_gamma", MT_CHECKED(standard_gamma));
+  m.impl("_standard_gamma_grad", MT_CHECKED(standard_gamma_grad));
+  m.impl("_sample_dirichlet", MT_CHECKED(sample_dirichlet));
+  m.impl("_dirichlet_grad", MT_CHECKED(dirichlet_grad));
+  m.impl("rrelu_with_noise", MT_CHECKED(rrelu_with_noise));
+  m.impl("rrelu_with_noise_", MT_CHECKED(rrelu_with_noise_));
+  m.impl("rrelu_with_noise.out", MT_CHECKED(rrelu_with_noise_out));
 }
 
 }  // namespace

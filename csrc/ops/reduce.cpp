@@ -270,9 +270,9 @@ MT_OPERATORS(aten, PrivateUse1, m) {
   structured<Sum>(m, "sum.dim_IntList", nullptr, "sum.IntList_out");
   structured<Mean>(m, "mean.dim", nullptr, "mean.out");
   structured<Prod>(m, "prod.dim_int", nullptr, "prod.int_out");
-  m.impl("prod", TORCH_FN(prod_all));
-  m.impl("nansum", TORCH_FN(nansum));
-  m.impl("nansum.out", TORCH_FN(nansum_out));
+  m.impl("prod", MT_CHECKED(prod_all));
+  m.impl("nansum", MT_CHECKED(nansum));
+  m.impl("nansum.out", MT_CHECKED(nansum_out));
   structured<LogicalAll<at::meta::structured_any, ReduceOp::any>>(m, "any", nullptr, "any.all_out");
   structured<LogicalAll<at::meta::structured_all, ReduceOp::all>>(m, "all", nullptr, "all.all_out");
   structured<LogicalDim<at::meta::structured_any_dim, ReduceOp::any>>(m, "any.dim", nullptr, "any.out");
@@ -286,18 +286,18 @@ MT_OPERATORS(aten, PrivateUse1, m) {
   structured<at::native::structured_argmax_out>(m, "argmax", nullptr, "argmax.out");
   structured<at::native::structured_argmin_out>(m, "argmin", nullptr, "argmin.out");
   structured<at::native::structured_aminmax_out>(m, "aminmax", nullptr, "aminmax.out");
-  m.impl("_aminmax", TORCH_FN(aminmax_legacy));
-  m.impl("_aminmax.dim", TORCH_FN(aminmax_legacy_dim));
-  m.impl("max", TORCH_FN(static_cast<at::Tensor (*)(const at::Tensor&)>(at::native::max)));
-  m.impl("min", TORCH_FN(static_cast<at::Tensor (*)(const at::Tensor&)>(at::native::min)));
+  m.impl("_aminmax", MT_CHECKED(aminmax_legacy));
+  m.impl("_aminmax.dim", MT_CHECKED(aminmax_legacy_dim));
+  m.impl("max", MT_CHECKED(static_cast<at::Tensor (*)(const at::Tensor&)>(at::native::max)));
+  m.impl("min", MT_CHECKED(static_cast<at::Tensor (*)(const at::Tensor&)>(at::native::min)));
   m.impl("max.unary_out", MT_CHECKED(at::native::max_unary_out));
   m.impl("min.unary_out", MT_CHECKED(at::native::min_unary_out));
   structured<VectorNorm>(m, "linalg_vector_norm", nullptr, "linalg_vector_norm.out");
   structured<at::native::structured_norm_out>(m, "norm.ScalarOpt_dim", nullptr, "norm.out");
   structured<at::native::structured_norm_dtype_out>(m, "norm.ScalarOpt_dim_dtype", nullptr, "norm.dtype_out");
   structured<Renorm>(m, "renorm", "renorm_", "renorm.out");
-  m.impl("count_nonzero.dim_IntList", TORCH_FN(count_nonzero));
-  m.impl("equal", TORCH_FN(equal));
-  m.impl("trace", TORCH_FN(trace));
+  m.impl("count_nonzero.dim_IntList", MT_CHECKED(count_nonzero));
+  m.impl("equal", MT_CHECKED(equal));
+  m.impl("trace", MT_CHECKED(trace));
 }
 }  // namespace minitorch

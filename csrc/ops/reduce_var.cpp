@@ -5,6 +5,7 @@
 
 #include <limits>
 
+#include "bridge/checked.h"
 #include "bridge/operators.h"
 #include "bridge/tensor.h"
 #include "ops/reduce.h"
@@ -78,12 +79,12 @@ std::tuple<at::Tensor, at::Tensor> var_mean(const at::Tensor& self, at::Optional
 }
 
 MT_OPERATORS(aten, PrivateUse1, m) {
-  m.impl("var.correction", TORCH_FN(var<ReduceOp::var>));
-  m.impl("std.correction", TORCH_FN(var<ReduceOp::std>));
-  m.impl("var.correction_out", TORCH_FN(var_out<ReduceOp::var>));
-  m.impl("std.correction_out", TORCH_FN(var_out<ReduceOp::std>));
-  m.impl("var_mean.correction", TORCH_FN(var_mean<ReduceOp::var>));
-  m.impl("std_mean.correction", TORCH_FN(var_mean<ReduceOp::std>));
+  m.impl("var.correction", MT_CHECKED(var<ReduceOp::var>));
+  m.impl("std.correction", MT_CHECKED(var<ReduceOp::std>));
+  m.impl("var.correction_out", MT_CHECKED(var_out<ReduceOp::var>));
+  m.impl("std.correction_out", MT_CHECKED(var_out<ReduceOp::std>));
+  m.impl("var_mean.correction", MT_CHECKED(var_mean<ReduceOp::var>));
+  m.impl("std_mean.correction", MT_CHECKED(var_mean<ReduceOp::std>));
 }
 
 }  // namespace

@@ -1,6 +1,7 @@
 // Fused recurrent cells. PyTorch's nn.LSTM and nn.GRU call them for our device at each time step.
 #include <torch/library.h>
 
+#include "bridge/checked.h"
 #include "bridge/operators.h"
 #include "bridge/tensor.h"
 #include "kernels/rnn.h"
@@ -117,10 +118,10 @@ std::tuple<Tensor, Tensor, Tensor, Tensor, Tensor> gru_cell_backward(const Tenso
 }
 
 MT_OPERATORS(aten, PrivateUse1, m) {
-  m.impl("_thnn_fused_lstm_cell", TORCH_FN(lstm_cell));
-  m.impl("_thnn_fused_lstm_cell_backward_impl", TORCH_FN(lstm_cell_backward));
-  m.impl("_thnn_fused_gru_cell", TORCH_FN(gru_cell));
-  m.impl("_thnn_fused_gru_cell_backward", TORCH_FN(gru_cell_backward));
+  m.impl("_thnn_fused_lstm_cell", MT_CHECKED(lstm_cell));
+  m.impl("_thnn_fused_lstm_cell_backward_impl", MT_CHECKED(lstm_cell_backward));
+  m.impl("_thnn_fused_gru_cell", MT_CHECKED(gru_cell));
+  m.impl("_thnn_fused_gru_cell_backward", MT_CHECKED(gru_cell_backward));
 }
 
 }  // namespace

@@ -3,6 +3,7 @@
 // of the input and of both weights; the recurrence between them is one kernel.
 #include <torch/library.h>
 
+#include "bridge/checked.h"
 #include "bridge/operators.h"
 #include "bridge/tensor.h"
 #include "kernels/rnn.h"
@@ -145,8 +146,8 @@ TORCH_LIBRARY_FRAGMENT(minitorch, m) {
       {at::Tag::pt2_compliant_tag});
 }
 MT_OPERATORS(minitorch, PrivateUse1, m) {
-  m.impl("rnn_layer_forward", TORCH_FN(forward));
-  m.impl("rnn_layer_backward", TORCH_FN(backward));
+  m.impl("rnn_layer_forward", MT_CHECKED(forward));
+  m.impl("rnn_layer_backward", MT_CHECKED(backward));
 }
 TORCH_LIBRARY_IMPL(minitorch, Meta, m) {
   m.impl("rnn_layer_forward", TORCH_FN(forward_meta));

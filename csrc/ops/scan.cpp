@@ -7,6 +7,7 @@
 #include <ATen/ops/cumprod_native.h>
 #include <ATen/ops/cumsum_native.h>
 
+#include "bridge/checked.h"
 #include "bridge/operators.h"
 #include "bridge/structured.h"
 #include "kernels/scan.h"
@@ -20,6 +21,7 @@ void scan_stub(const at::Tensor& result, const at::Tensor& self, int64_t dim) {
                               op == ScanOp::sum ? "\"cumsum_out_cpu\"" : "\"cumprod_out_cpu\"",
                               " not implemented for 'Bool'");
   at::assert_no_internal_overlap(result);
+  if (result.numel() == 0) return;
   scan_kernel(op, view_of(result), view_of(self), static_cast<int>(dim));
 }
 
@@ -65,9 +67,9 @@ namespace minitorch {
 MT_OPERATORS(aten, PrivateUse1, m) {
   structured<at::native::structured_cumsum_out>(m, "cumsum", "cumsum_", "cumsum.out");
   structured<at::native::structured_cumprod_out>(m, "cumprod", "cumprod_", "cumprod.out");
-  m.impl("_logcumsumexp", TORCH_FN(logcumsumexp));
-  m.impl("_logcumsumexp.out", TORCH_FN(logcumsumexp_out));
-  m.impl("_cummax_helper", TORCH_FN(extremum_helper<true>));
-  m.impl("_cummin_helper", TORCH_FN(extremum_helper<false>));
+  m.impl("_logcumsumexp", MT_CHECKED(logcumsumexp));
+  m.impl("_logcumsumexp.out", MT_CHECKED(logcumsumexp_out));
+  m.impl("_cummax_helper", MT_CHECKED(extremum_helper<true>));
+  m.impl("_cummin_helper", MT_CHECKED(extremum_helper<false>));
 }
 }  // namespace minitorch

@@ -4,6 +4,7 @@
 #include <ATen/ops/segment_reduce_native.h>
 #include <torch/library.h>
 
+#include "bridge/checked.h"
 #include "bridge/operators.h"
 #include "bridge/tensor.h"
 #include "kernels/segment.h"
@@ -106,8 +107,8 @@ namespace minitorch {
 namespace {
 
 MT_OPERATORS(aten, PrivateUse1, m) {
-  m.impl("segment_reduce", TORCH_FN(at::native::segment_reduce_kernel));
-  m.impl("_segment_reduce_backward", TORCH_FN(at::native::_segment_reduce_backward_kernel));
+  m.impl("segment_reduce", MT_CHECKED(at::native::segment_reduce_kernel));
+  m.impl("_segment_reduce_backward", MT_CHECKED(at::native::_segment_reduce_backward_kernel));
 }
 
 }  // namespace

@@ -6,6 +6,7 @@
 #include <ATen/ops/tril_meta.h>
 #include <ATen/ops/triu_meta.h>
 
+#include "bridge/checked.h"
 #include "bridge/operators.h"
 #include "bridge/structured.h"
 #include "kernels/shape.h"
@@ -30,9 +31,13 @@ Tensor triangle_indices(int64_t rows, int64_t columns, int64_t k, std::optional<
                         std::optional<at::Layout> layout, std::optional<at::Device> device,
                         std::optional<bool> /*pin_memory*/) {
   at::native::check_args(rows, columns, layout);
+  int64_t all;
+  TORCH_CHECK(!__builtin_mul_overflow(rows, columns, &all), "Expected a matrix of less than 2^63 elements, got ", rows,
+              " rows and ", columns, " columns");
+  k = std::clamp(k, -rows, columns);  // beyond, nothing changes
   const c10::OptionalDeviceGuard guard(device);
   const int64_t below = at::native::get_tril_size(rows, columns, upper ? k - 1 : k);
-  const int64_t count = upper ? rows * columns - below : below;
+  const int64_t count = upper ? all - below : below;
   const Tensor indices = empty({2, count}, at::kLong);
   if (count != 0) triangle_indices_kernel({static_cast<char*>(indices.data_ptr()), count, rows, columns, k, upper});
   return indices.to(dtype.value_or(at::kLong));
@@ -158,12 +163,12 @@ MT_OPERATORS(aten, PrivateUse1, m) {
   structured<Triu>(m, "triu", "triu_", "triu.out");
   m.impl("tril_indices", TORCH_FN(triangle_indices<false>));
   m.impl("triu_indices", TORCH_FN(triangle_indices<true>));
-  m.impl("repeat_interleave.Tensor", TORCH_FN(repeat_interleave));
-  m.impl("im2col", TORCH_FN(im2col));
-  m.impl("im2col.out", TORCH_FN(im2col_out));
-  m.impl("col2im", TORCH_FN(col2im));
-  m.impl("col2im.out", TORCH_FN(col2im_out));
-  m.impl("narrow_copy.out", TORCH_FN(narrow_copy_out));
+  m.impl("repeat_interleave.Tensor", MT_CHECKED(repeat_interleave));
+  m.impl("im2col", MT_CHECKED(im2col));
+  m.impl("im2col.out", MT_CHECKED(im2col_out));
+  m.impl("col2im", MT_CHECKED(col2im));
+  m.impl("col2im.out", MT_CHECKED(col2im_out));
+  m.impl("narrow_copy.out", MT_CHECKED(narrow_copy_out));
 }
 
 }  // namespace

@@ -11,6 +11,7 @@
 #include <ATen/ops/replication_pad2d_meta.h>
 #include <ATen/ops/replication_pad3d_meta.h>
 
+#include "bridge/checked.h"
 #include "bridge/operators.h"
 #include "bridge/structured.h"
 #include "kernels/shape.h"
@@ -62,10 +63,21 @@ struct Pad : Meta {
   }
 };
 
+// The backward ones do not count dimensions everywhere.
+void check_dims(const Tensor& grad, const Tensor& self, int64_t spatial) {
+  TORCH_CHECK((self.dim() == spatial + 1 || self.dim() == spatial + 2) && grad.dim() == self.dim(),
+              "Expected an input ", "and a gradient of ", spatial + 1, " or ", spatial + 2, " dimensions, got ",
+              self.sizes(), " and ", grad.sizes());
+  TORCH_CHECK(grad.sizes().slice(0, grad.dim() - spatial) == self.sizes().slice(0, self.dim() - spatial),
+              "Expected a gradient with the batch and channels of the input, got ", grad.sizes(), " and ",
+              self.sizes());
+}
+
 template <class Meta, bool reflect>
 struct PadBackward : Meta {
   void meta(const Tensor& grad, const Tensor& self, IntArrayRef padding) {
     check_pairs(padding);
+    check_dims(grad, self, static_cast<int64_t>(padding.size()) / 2);
     Meta::meta(grad, self, padding);
   }
   void impl(const Tensor& grad, const Tensor& self, IntArrayRef padding, const Tensor& grad_in) {
@@ -111,6 +123,7 @@ Tensor& pad_backward_out(const Tensor& grad, const Tensor& self, IntArrayRef pad
   static constexpr const char* kNames[] = {"width", "height", "depth"};
   check_same_device({&grad_in, &grad, &self});
   TORCH_CHECK(padding.size() == 2 * spatial, "padding size is expected to be ", 2 * spatial);
+  check_dims(grad, self, spatial);
   for (int i = 0; i < spatial; i++) {
     const int64_t dim = self.dim() - 1 - i, expected = self.size(dim) + padding[2 * i] + padding[2 * i + 1];
     TORCH_CHECK(expected == grad.size(dim), "gradOutput ", kNames[i], " unexpected. Expected: ", expected,
@@ -142,14 +155,14 @@ MT_OPERATORS(aten, PrivateUse1, m) {
                                                                             "reflection_pad3d_backward.grad_input");
   structured<PadBackward<meta::structured_replication_pad1d_backward, false>>(m, "replication_pad1d_backward", nullptr,
                                                                               "replication_pad1d_backward.grad_input");
-  m.impl("reflection_pad2d", TORCH_FN(reflection_pad2d));
-  m.impl("reflection_pad2d.out", TORCH_FN(reflection_pad2d_out));
-  m.impl("reflection_pad2d_backward", TORCH_FN((pad_backward<2, true>)));
-  m.impl("reflection_pad2d_backward.grad_input", TORCH_FN((pad_backward_out<2, true>)));
-  m.impl("replication_pad2d_backward", TORCH_FN((pad_backward<2, false>)));
-  m.impl("replication_pad2d_backward.grad_input", TORCH_FN((pad_backward_out<2, false>)));
-  m.impl("replication_pad3d_backward", TORCH_FN((pad_backward<3, false>)));
-  m.impl("replication_pad3d_backward.grad_input", TORCH_FN((pad_backward_out<3, false>)));
+  m.impl("reflection_pad2d", MT_CHECKED(reflection_pad2d));
+  m.impl("reflection_pad2d.out", MT_CHECKED(reflection_pad2d_out));
+  m.impl("reflection_pad2d_backward", MT_CHECKED((pad_backward<2, true>)));
+  m.impl("reflection_pad2d_backward.grad_input", MT_CHECKED((pad_backward_out<2, true>)));
+  m.impl("replication_pad2d_backward", MT_CHECKED((pad_backward<2, false>)));
+  m.impl("replication_pad2d_backward.grad_input", MT_CHECKED((pad_backward_out<2, false>)));
+  m.impl("replication_pad3d_backward", MT_CHECKED((pad_backward<3, false>)));
+  m.impl("replication_pad3d_backward.grad_input", MT_CHECKED((pad_backward_out<3, false>)));
 }
 
 }  // namespace

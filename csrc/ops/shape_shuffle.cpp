@@ -3,6 +3,7 @@
 #include <ATen/native/PixelShuffle.h>
 #include <torch/library.h>
 
+#include "bridge/checked.h"
 #include "bridge/operators.h"
 #include "bridge/tensor.h"
 
@@ -57,8 +58,13 @@ Tensor pixel_unshuffle(const Tensor& self, int64_t downscale_factor) {
   return out;
 }
 
-// at::native::channel_shuffle has checked the arguments.
+// Native's checks, which at::native::channel_shuffle has made as well.
 Tensor channel_shuffle(const Tensor& self, int64_t groups) {
+  check_allocated(self);
+  TORCH_CHECK(self.dim() > 2, "channel_shuffle expects input with > 2 dims, but got input with sizes ", self.sizes());
+  TORCH_CHECK(groups > 0, "Number of groups to divide channels in must be positive.", " Value of groups:", groups);
+  TORCH_CHECK(self.size(1) % groups == 0, "Number of channels must be divisible by groups. Got ", self.size(1),
+              " channels and ", groups, " groups.");
   const int64_t in_group = self.size(1) / groups;
   const Tensor out = output_like(self, self.sizes());
   if (out.numel() != 0)
@@ -67,9 +73,9 @@ Tensor channel_shuffle(const Tensor& self, int64_t groups) {
 }
 
 MT_OPERATORS(aten, PrivateUse1, m) {
-  m.impl("pixel_shuffle", TORCH_FN(pixel_shuffle));
-  m.impl("pixel_unshuffle", TORCH_FN(pixel_unshuffle));
-  m.impl("native_channel_shuffle", TORCH_FN(channel_shuffle));
+  m.impl("pixel_shuffle", MT_CHECKED(pixel_shuffle));
+  m.impl("pixel_unshuffle", MT_CHECKED(pixel_unshuffle));
+  m.impl("native_channel_shuffle", MT_CHECKED(channel_shuffle));
 }
 
 }  // namespace

@@ -6,6 +6,7 @@
 #include <ATen/ops/_convert_indices_from_csr_to_coo_meta.h>
 #include <torch/library.h>
 
+#include "bridge/checked.h"
 #include "bridge/operators.h"
 #include "bridge/structured.h"
 #include "bridge/tensor.h"
@@ -118,20 +119,20 @@ Tensor int8_mm(const Tensor& self, const Tensor& weight, const Tensor& scales) {
 }
 
 MT_OPERATORS(aten, PrivateUse1, m) {
-  m.impl("_add_relu.Tensor", TORCH_FN(add_relu));
-  m.impl("_add_relu_.Tensor", TORCH_FN(add_relu_));
-  m.impl("_add_relu.out", TORCH_FN(add_relu_out));
-  m.impl("_add_relu.Scalar", TORCH_FN(add_relu_scalar));
-  m.impl("_add_relu_.Scalar", TORCH_FN(add_relu_scalar_));
-  m.impl("_int_mm", TORCH_FN(int_mm));
-  m.impl("_int_mm.out", TORCH_FN(int_mm_out));
+  m.impl("_add_relu.Tensor", MT_CHECKED(add_relu));
+  m.impl("_add_relu_.Tensor", MT_CHECKED(add_relu_));
+  m.impl("_add_relu.out", MT_CHECKED(add_relu_out));
+  m.impl("_add_relu.Scalar", MT_CHECKED(add_relu_scalar));
+  m.impl("_add_relu_.Scalar", MT_CHECKED(add_relu_scalar_));
+  m.impl("_int_mm", MT_CHECKED(int_mm));
+  m.impl("_int_mm.out", MT_CHECKED(int_mm_out));
   structured<CooToCsr>(m, "_convert_indices_from_coo_to_csr", nullptr, "_convert_indices_from_coo_to_csr.out");
   structured<CsrToCoo>(m, "_convert_indices_from_csr_to_coo", nullptr, "_convert_indices_from_csr_to_coo.out");
-  m.impl("_compute_linear_combination", TORCH_FN(linear_combination));
-  m.impl("_compute_linear_combination.out", TORCH_FN(linear_combination_out));
-  m.impl("_functional_assert_async.msg", TORCH_FN(functional_assert_async));
+  m.impl("_compute_linear_combination", MT_CHECKED(linear_combination));
+  m.impl("_compute_linear_combination.out", MT_CHECKED(linear_combination_out));
+  m.impl("_functional_assert_async.msg", MT_CHECKED(functional_assert_async));
   m.impl("_make_dep_token", TORCH_FN(make_dep_token));
-  m.impl("_weight_int8pack_mm", TORCH_FN(int8_mm));
+  m.impl("_weight_int8pack_mm", MT_CHECKED(int8_mm));
 }
 
 }  // namespace

@@ -5,6 +5,7 @@
 #include <ATen/ops/_softmax_backward_data_meta.h>
 #include <ATen/ops/_softmax_meta.h>
 
+#include "bridge/checked.h"
 #include "bridge/operators.h"
 #include "bridge/structured.h"
 #include "kernels/softmax.h"
@@ -32,6 +33,9 @@ void forward(SoftmaxOp op, const at::Tensor& self, int64_t dim, const at::Tensor
 
 void backward(SoftmaxOp op, const at::Tensor& grad, const at::Tensor& output, int64_t dim, const at::Tensor& grad_input,
               const SoftmaxMask& mask = {}) {
+  TORCH_CHECK(grad.sizes() == output.sizes() && grad.scalar_type() == output.scalar_type(),
+              "Expected grad and output of one shape and dtype, got ", grad.sizes(), " of ", grad.scalar_type(),
+              " and ", output.sizes(), " of ", output.scalar_type());
   if (output.numel() == 0) return;
   const at::Tensor dy = grad.contiguous(), y = output.contiguous();
   const at::Tensor dx = grad_input.is_contiguous() ? grad_input : at::empty_like(y, grad_input.options());
@@ -108,9 +112,6 @@ at::Tensor masked_softmax_backward(const at::Tensor& grad, const at::Tensor& out
                                    std::optional<int64_t> dim) {
   check_same_device({&grad, &output, &mask});
   TORCH_CHECK(grad.sizes() == mask.sizes(), "Mask shape should match grad shape");
-  TORCH_CHECK(grad.sizes() == output.sizes() && grad.scalar_type() == output.scalar_type(),
-              "Expected grad and output of one shape and dtype, got ", grad.sizes(), " of ", grad.scalar_type(),
-              " and ", output.sizes(), " of ", output.scalar_type());
   TORCH_CHECK(mask.scalar_type() == at::kBool, "Mask should be a boolean tensor");
   const int64_t d = at::maybe_wrap_dim(dim.value_or(-1), output.dim());
   const bool last = output.dim() == 0 || d == output.dim() - 1;
@@ -132,8 +133,8 @@ MT_OPERATORS(aten, PrivateUse1, m) {
       m, "_softmax_backward_data", nullptr, "_softmax_backward_data.out");
   structured<Backward<at::meta::structured__log_softmax_backward_data, SoftmaxOp::log_softmax>>(
       m, "_log_softmax_backward_data", nullptr, "_log_softmax_backward_data.out");
-  m.impl("_masked_softmax", TORCH_FN(masked_softmax));
-  m.impl("_masked_softmax_backward", TORCH_FN(masked_softmax_backward));
+  m.impl("_masked_softmax", MT_CHECKED(masked_softmax));
+  m.impl("_masked_softmax_backward", MT_CHECKED(masked_softmax_backward));
 }
 
 }  // namespace

@@ -10,6 +10,7 @@
 
 #include <limits>
 
+#include "bridge/checked.h"
 #include "bridge/operators.h"
 #include "bridge/structured.h"
 #include "kernels/sort.h"
@@ -136,13 +137,13 @@ std::tuple<at::Tensor, at::Tensor> mode(const at::Tensor& self, int64_t dim, boo
 MT_OPERATORS(aten, PrivateUse1, m) {
   structured<Sort>(m, "sort.stable", nullptr, "sort.values_stable");
   structured<TopK>(m, "topk", nullptr, "topk.values");
-  m.impl("kthvalue.values", TORCH_FN(kthvalue_out));
-  m.impl("median", TORCH_FN(median_all<SelectOp::median>));
-  m.impl("nanmedian", TORCH_FN(median_all<SelectOp::nanmedian>));
-  m.impl("median.dim_values", TORCH_FN(median_out<SelectOp::median>));
-  m.impl("nanmedian.dim_values", TORCH_FN(median_out<SelectOp::nanmedian>));
-  m.impl("mode", TORCH_FN(mode));
-  m.impl("mode.values", TORCH_FN(mode_out));
+  m.impl("kthvalue.values", MT_CHECKED(kthvalue_out));
+  m.impl("median", MT_CHECKED(median_all<SelectOp::median>));
+  m.impl("nanmedian", MT_CHECKED(median_all<SelectOp::nanmedian>));
+  m.impl("median.dim_values", MT_CHECKED(median_out<SelectOp::median>));
+  m.impl("nanmedian.dim_values", MT_CHECKED(median_out<SelectOp::nanmedian>));
+  m.impl("mode", MT_CHECKED(mode));
+  m.impl("mode.values", MT_CHECKED(mode_out));
 }
 
 }  // namespace

@@ -4,6 +4,7 @@
 #include <ATen/native/TensorCompare.h>
 #include <ATen/ops/isin_native.h>
 
+#include "bridge/checked.h"
 #include "bridge/operators.h"
 #include "bridge/structured.h"
 #include "kernels/sort.h"
@@ -196,21 +197,21 @@ REGISTER_PRIVATEUSE1_DISPATCH(isin_default_stub, &minitorch::isin)
 
 namespace minitorch {
 MT_OPERATORS(aten, PrivateUse1, m) {
-  m.impl("_unique2", TORCH_FN(unique2));
-  m.impl("_unique", TORCH_FN(unique));
-  m.impl("unique_dim", TORCH_FN(unique_dim));
-  m.impl("unique_dim_consecutive", TORCH_FN(unique_dim_runs));
-  m.impl("unique_consecutive", TORCH_FN(unique_consecutive));
-  m.impl("searchsorted.Tensor", TORCH_FN(search));
-  m.impl("searchsorted.Tensor_out", TORCH_FN(searchsorted_into));
-  m.impl("searchsorted.Scalar", TORCH_FN(searchsorted_scalar));
-  m.impl("searchsorted.Scalar_out", TORCH_FN(searchsorted_scalar_into));
-  m.impl("bucketize.Tensor", TORCH_FN(bucketize));
-  m.impl("bucketize.Tensor_out", TORCH_FN(bucketize_into));
-  m.impl("bucketize.Scalar", TORCH_FN(bucketize_scalar));
+  m.impl("_unique2", MT_CHECKED(unique2));
+  m.impl("_unique", MT_CHECKED(unique));
+  m.impl("unique_dim", MT_CHECKED(unique_dim));
+  m.impl("unique_dim_consecutive", MT_CHECKED(unique_dim_runs));
+  m.impl("unique_consecutive", MT_CHECKED(unique_consecutive));
+  m.impl("searchsorted.Tensor", MT_CHECKED(search));
+  m.impl("searchsorted.Tensor_out", MT_CHECKED(searchsorted_into));
+  m.impl("searchsorted.Scalar", MT_CHECKED(searchsorted_scalar));
+  m.impl("searchsorted.Scalar_out", MT_CHECKED(searchsorted_scalar_into));
+  m.impl("bucketize.Tensor", MT_CHECKED(bucketize));
+  m.impl("bucketize.Tensor_out", MT_CHECKED(bucketize_into));
+  m.impl("bucketize.Scalar", MT_CHECKED(bucketize_scalar));
   structured<at::native::structured_isin_Tensor_Tensor_out>(m, "isin.Tensor_Tensor", nullptr, "isin.Tensor_Tensor_out");
   structured<at::native::structured_isin_Tensor_Scalar_out>(m, "isin.Tensor_Scalar", nullptr, "isin.Tensor_Scalar_out");
   structured<at::native::structured_isin_Scalar_Tensor_out>(m, "isin.Scalar_Tensor", nullptr, "isin.Scalar_Tensor_out");
-  m.impl("bincount", TORCH_FN(bincount));
+  m.impl("bincount", MT_CHECKED(bincount));
 }
 }  // namespace minitorch

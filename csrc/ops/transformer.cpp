@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "bridge/checked.h"
 #include "bridge/operators.h"
 #include "bridge/tensor.h"
 
@@ -47,9 +48,9 @@ std::tuple<Tensor, Tensor> attention(const Tensor& query, const Tensor& key, con
 
 MT_OPERATORS(aten, PrivateUse1, m) {
   m.impl("_nested_tensor_from_mask_left_aligned", TORCH_FN(left_aligned_for_nesting));
-  m.impl("_transform_bias_rescale_qkv", TORCH_FN(split_projections));
-  m.impl("_native_multi_head_attention", TORCH_FN(attention));
-  m.impl("_transformer_encoder_layer_fwd", TORCH_FN(at::native::transformer_encoder_layer_forward));
+  m.impl("_transform_bias_rescale_qkv", MT_CHECKED(split_projections));
+  m.impl("_native_multi_head_attention", MT_CHECKED(attention));
+  m.impl("_transformer_encoder_layer_fwd", MT_CHECKED(at::native::transformer_encoder_layer_forward));
 }
 
 }  // namespace

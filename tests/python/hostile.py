@@ -1,20 +1,27 @@
 """Calls every operator of the device with hostile arguments made from its schema; run as a program, in a process of its own.
 
-    python -m tests.python.hostile --cases 20 [--only REGEX] [--start NAME] [--log FILE]
+    python -m tests.python.hostile --cases 20 [--only REGEX] [--log FILE]
+    python -m tests.python.hostile --cases 200 --survey
 
 An exception is a good answer. The log's last line names the call during which the process died, by operator and case:
-`--only '^aten::OP$' --cases N` repeats it.
+`--only '^aten::OP$' --first-case N --cases 1` repeats it. A survey starts a new process behind each such call and ends
+with the list of them.
 """
 
 import argparse
+import contextlib
+import pathlib
 import random
 import re
 import resource
 import signal
+import subprocess
 import sys
+import tempfile
 import warnings
 
 import torch
+from torch.utils._pytree import tree_leaves
 
 DEVICE = "minitorch"
 INT64_MIN, INT64_MAX = -(2**63), 2**63 - 1
@@ -139,7 +146,7 @@ class Arguments:
         return None
 
 
-def call(overload: torch._ops.OpOverload, seed: str) -> None:
+def arguments(overload: torch._ops.OpOverload, seed: str) -> tuple[list[object], dict[str, object]]:
     make = Arguments(seed)
     positional, named = [], {}
     for argument in overload._schema.arguments:
@@ -154,7 +161,23 @@ def call(overload: torch._ops.OpOverload, seed: str) -> None:
             named[argument.name] = value
         else:
             positional.append(value)
+    return positional, named
+
+
+def call(overload: torch._ops.OpOverload, seed: str) -> None:
+    """The call of that seed; if it is accepted, then also without the memory of one of its tensors, for each of them."""
+    positional, named = arguments(overload, seed)
     overload(*positional, **named)
+    count = len(tensors_in(positional, named))
+    for k in range(count):
+        positional, named = arguments(overload, seed)
+        tensors_in(positional, named)[k].untyped_storage().resize_(0)
+        with contextlib.suppress(Exception):
+            overload(*positional, **named)
+
+
+def tensors_in(*arguments: object) -> list[torch.Tensor]:
+    return [leaf for leaf in tree_leaves(arguments) if isinstance(leaf, torch.Tensor)]
 
 
 def overloads() -> list[torch._ops.OpOverload]:
@@ -169,14 +192,40 @@ def overloads() -> list[torch._ops.OpOverload]:
     return found
 
 
+def survey(options: argparse.Namespace) -> int:
+    """Runs this program again and again, each time from behind the call that ended it."""
+    deaths = []
+    after, first_case = options.after, options.first_case
+    with tempfile.NamedTemporaryFile("r", suffix=".log") as log:
+        while True:
+            command = [sys.executable, "-m", "tests.python.hostile", "--log", log.name, "--only", options.only]
+            command += ["--cases", str(options.cases), "--after", after, "--first-case", str(first_case)]
+            done = subprocess.run(command, capture_output=True, text=True)
+            last = pathlib.Path(log.name).read_text().splitlines()[-1]
+            if last == "done":
+                break
+            deaths.append(
+                f"{last}: {signal.Signals(-done.returncode).name if done.returncode < 0 else done.stderr[-300:]}"
+            )
+            print(deaths[-1], flush=True)
+            name, case = last.split()
+            after, first_case = f"{name} {case}", options.first_case
+    print(f"{len(deaths)} calls ended the process")
+    return 1 if deaths else 0
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--cases", type=int, default=20, help="calls an operator")
     parser.add_argument("--first-case", type=int, default=0)
     parser.add_argument("--only", default="", help="a regular expression on the operator's name")
-    parser.add_argument("--after", default="", help="begin after this operator")
+    parser.add_argument("--after", default="", help="begin after this operator, or with 'NAME CASE' after this call")
+    parser.add_argument("--survey", action="store_true", help="go on after a death, in a new process")
     parser.add_argument("--log", default="/dev/stderr")
     options = parser.parse_args()
+    if options.survey:
+        return survey(options)
+    after, _, after_case = options.after.partition(" ")
     warnings.simplefilter("ignore")
     resource.setrlimit(resource.RLIMIT_AS, (6 << 30, 6 << 30))
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
@@ -185,9 +234,11 @@ def main() -> int:
     with open(options.log, "w") as log:
         for overload in overloads():
             name = overload.name()
-            if name <= options.after or not re.search(options.only, name):
+            if name < after or (name == after and not after_case) or not re.search(options.only, name):
                 continue
             for case in range(options.first_case, options.first_case + options.cases):
+                if name == after and case <= int(after_case):
+                    continue
                 log.write(f"{name} {case}\n")
                 log.flush()
                 signal.alarm(20)

@@ -315,6 +315,26 @@ FREED = {
 }
 
 
+FREED |= {
+    "zero": lambda x: x.zero_(),
+    "fill": lambda x: x.fill_(2.0),
+    "shift": lambda x: torch.ops.aten.__lshift__.Scalar(x, 1),
+    "floor division": lambda x: torch.floor_divide(x, 2),
+    "bernoulli": lambda x: x.bernoulli_(0.5),
+    "linspace": lambda x: torch.linspace(0, 1, 6, out=x),
+    "searchsorted": lambda x: torch.searchsorted(torch.arange(3.0, device=x.device), x),
+    "unique": lambda x: x.unique(),
+    "count": lambda x: x.count_nonzero(0),
+    "where": lambda x: torch.where(torch.ones(6, dtype=torch.bool, device=x.device), x, x),
+    "histogram": lambda x: torch.histogram(x, 3),
+    "gamma": lambda x: torch._standard_gamma(x),
+    "log sigmoid": lambda x: F.logsigmoid(x),
+    "batch norm": lambda x: torch.batch_norm_stats(x.view(1, 6), 1e-5),
+    "adaptive pooling": lambda x: torch._adaptive_avg_pool2d(x.view(1, 2, 3), [1, 1]),
+    "dropout": lambda x: torch.native_dropout(x, 0.5, True),
+}
+
+
 @pytest.mark.parametrize("name", FREED)
 @pytest.mark.parametrize("left", [0, 8])
 def test_operators_see_that_memory_was_given_back(name, left):
@@ -325,6 +345,7 @@ def test_operators_see_that_memory_was_given_back(name, left):
         FREED[name](view)
 
 
+aten = torch.ops.aten
 OWN_NAMES = {
     "fft of no dimension": lambda x: torch.ops.aten._fft_r2c(x, [], 0, True),
     "fft of a dimension that is not there": lambda x: torch.ops.aten._fft_r2c(x, [7], 0, True),
@@ -334,6 +355,37 @@ OWN_NAMES = {
     "item of none": lambda x: torch.ops.aten._local_scalar_dense(x[:0]),
     "cummax into others": lambda x: torch.ops.aten._cummax_helper(x, x[:1].clone(), x.long(), 0),
     "masked softmax of two shapes": lambda x: torch.ops.aten._masked_softmax_backward(x, x[:1].clone(), x > 0, 0),
+    "log softmax of two shapes": lambda x: aten._log_softmax_backward_data(x[:0], x, 0, torch.float32),
+    "cdist of another gradient": lambda x: aten._cdist_backward(x.view(2, 3)[:0], x.view(2, 3), x.view(2, 3), 1.0, x),
+    "pdist of a vector": lambda x: aten._pdist_forward(x, 2.0),
+    "pdist of few distances": lambda x: aten._pdist_backward(x[:0], x.view(3, 2), 2.0, x[:0]),
+    "a factor that is not square": lambda x: aten._cholesky_solve_helper(x.view(2, 3), x.view(3, 2), False),
+    "statistics of other channels": lambda x: aten._native_batch_norm_legit(
+        x.view(1, 6), None, None, x[:2], x[:2], False, 0.1, 1e-5
+    ),
+    "gradient of other channels": lambda x: aten.native_batch_norm_backward(
+        x.view(1, 6), x.view(1, 6), x[:2], x[:2], x[:2], None, None, False, 1e-5, [True, True, True]
+    ),
+    "convolution without strides": lambda x: aten.convolution_overrideable(
+        x.view(1, 2, 3), x.view(1, 2, 3), None, [], [0], [1], False, [0], 1
+    ),
+    "convolution in no group": lambda x: aten.convolution_overrideable(
+        x.view(1, 2, 3), x.view(1, 2, 3), None, [1], [0], [1], False, [0], 0
+    ),
+    "convolution of another gradient": lambda x: aten.convolution_backward_overrideable(
+        x.view(1, 1, 6), x.view(1, 2, 3), x.view(1, 2, 3), [1], [0], [1], False, [0], 1, [True, True, True]
+    ),
+    "fractional pooling to nothing": lambda x: aten.fractional_max_pool2d_backward(
+        x.view(1, 2, 3), x.view(1, 2, 3), [1, 1], [], torch.zeros(1, 2, 3, dtype=torch.int64, device=x.device)
+    ),
+    "shuffle of no groups": lambda x: aten.native_channel_shuffle(x.view(1, 2, 3), 0),
+    "padding of many dimensions": lambda x: aten.replication_pad1d_backward(
+        x[:1].view((1,) * 20), x[:1].view((1,) * 20), [1, -1]
+    ),
+    "bags of another shape": lambda x: aten._embedding_bag_dense_backward(
+        x.view(2, 3), x[:3].long(), x[:2].long(), x[:2].long(), x[:2].long(), 3, False, 0, None
+    ),
+    "more elements than there are numbers": lambda x: torch.triu_indices(2**40, 2**40, device=x.device),
 }
 
 
@@ -341,6 +393,19 @@ OWN_NAMES = {
 def test_helpers_called_by_their_own_names(name):
     with pytest.raises((RuntimeError, IndexError)):
         OWN_NAMES[name](torch.arange(6.0, device=DEVICE))
+
+
+@pytest.mark.parametrize("shape", [(0, 3), (3, 0), (2, 0, 4)])
+def test_logcumsumexp_of_nothing(shape):
+    check(lambda x: aten._logcumsumexp(x, 1), torch.zeros(shape))
+
+
+@pytest.mark.parametrize("rows, columns, offset", [(2**40, 2, 0), (2**40, 2, 2**62), (3, 2**20, 2**20 - 2)])
+def test_indices_of_a_small_triangle(rows, columns, offset):
+    ours = torch.triu_indices(rows, columns, offset, device=DEVICE).cpu()
+    kept = max(0, columns - offset)
+    expected = torch.triu_indices(min(rows, 8), kept, device="cpu") + torch.tensor([[0], [columns - kept]])
+    assert torch.equal(ours, expected)
 
 
 def test_what_is_refused_by_design_exists():

@@ -23,12 +23,11 @@ inline constexpr int64_t kBlock = 512;  // elements of a row summed at a time
 struct RowLists {
   std::unique_ptr<int32_t[]> first, next;
 
-  RowLists(const int64_t* indices, int64_t count, int64_t rows, int64_t skip)
-      : first(new int32_t[rows]), next(new int32_t[count]) {
-    memset(first.get(), 0xff, rows * sizeof(int32_t));
-    for (int64_t i = count - 1; i >= 0; i--) {
-      const int64_t row = indices[i];
-      if (row == skip || row < 0 || row >= rows) continue;
+  explicit RowLists(const EmbeddingBackwardArgs& a) : first(new int32_t[a.rows]), next(new int32_t[a.count]) {
+    memset(first.get(), 0xff, a.rows * sizeof(int32_t));
+    for (int64_t i = a.count - 1; i >= 0; i--) {
+      const int64_t row = a.indices[i], source = a.source != nullptr ? a.source[i] : i;
+      if (row == a.padding_idx || row < 0 || row >= a.rows || source < 0 || source >= a.grad_rows) continue;
       next[i] = first[row];
       first[row] = static_cast<int32_t>(i);
     }
@@ -38,7 +37,7 @@ struct RowLists {
 template <class T>
 void backward_typed(const EmbeddingBackwardArgs& a) {
   using C = compute_t<T>;
-  const RowLists lists(a.indices, a.count, a.rows, a.padding_idx);
+  const RowLists lists(a);
   const T* const grad = reinterpret_cast<const T*>(a.grad);
   const T* const sample_weights = reinterpret_cast<const T*>(a.sample_weights);
   const bool weighted = a.sample_weights != nullptr || a.bag_sizes != nullptr;

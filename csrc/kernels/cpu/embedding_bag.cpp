@@ -153,7 +153,9 @@ void max_backward_typed(const EmbeddingBagMaxBackwardArgs& a) {
                  for (int64_t b = 0; b < a.bags; b++) {
                    if (a.bag_sizes[b] == 0) continue;
                    for (int64_t d = begin; d < end; d++) {
-                     T& sum = out[a.max_indices[b * a.dim + d] * a.dim + d];
+                     const int64_t row = a.max_indices[b * a.dim + d];
+                     if (row < 0 || row >= a.rows) continue;
+                     T& sum = out[row * a.dim + d];
                      sum = static_cast<T>(static_cast<C>(sum) + static_cast<C>(grad[b * a.dim + d]));
                    }
                  }
@@ -193,6 +195,7 @@ void sample_weights_typed(const SampleWeightsBackwardArgs& a) {
 
 void sample_weights_backward(const SampleWeightsBackwardArgs& a) {
   check_indices(a.indices, a.count, a.rows);
+  check_indices(a.bags, a.count, a.grad_rows);
   if (!dispatch(a.dtype, FloatingTypes{}, [&](auto tag) { sample_weights_typed<typename decltype(tag)::type>(a); }))
     missing_kernel("sample_weights_backward", name_of(a.dtype));
 }

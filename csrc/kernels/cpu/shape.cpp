@@ -139,7 +139,10 @@ void triangle(const TriangleArgs& a) {
 void triangle_indices(const TriangleIndexArgs& a) {
   int64_t* row = reinterpret_cast<int64_t*>(a.out);
   int64_t* column = row + a.count;
-  for (int64_t i = 0; i < a.rows; i++) {
+  // Rows without elements come after the others above the diagonal, and before them below it.
+  const int64_t begin = a.upper ? 0 : std::max<int64_t>(0, -a.k);
+  const int64_t end = a.upper ? std::min(a.rows, a.columns - a.k) : a.rows;
+  for (int64_t i = begin; i < end; i++) {
     const int64_t first = a.upper ? std::clamp<int64_t>(i + a.k, 0, a.columns) : 0;
     const int64_t last = a.upper ? a.columns : std::clamp<int64_t>(i + a.k + 1, 0, a.columns);
     for (int64_t j = first; j < last; j++) {
