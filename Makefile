@@ -13,7 +13,7 @@ REQUIREMENTS := $(VENV)/.requirements
 INSTALLED := $(VENV)/.installed
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-cpp test-python conformance coverage lint format bench benchmarks-page debug clean
+.PHONY: help setup demo test test-cpp test-python conformance coverage accuracy lint format bench benchmarks-page debug clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-16s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -50,6 +50,9 @@ conformance: $(INSTALLED) ## every conformance row of the claimed operators, in 
 
 coverage: $(INSTALLED) ## rewrite docs/coverage.md: which aten operators are there
 	@$(PY) tools/coverage.py --write docs/coverage.md
+
+accuracy: $(INSTALLED) ## rewrite docs/accuracy.md: errors of 16-bit operators on all inputs
+	@$(PY) tools/accuracy.py --write docs/accuracy.md
 
 lint: $(INSTALLED) ## ruff, clang-format, include layers, symbols per instruction set, vectorised loops
 	@ruff check .

@@ -115,7 +115,8 @@ part_models() {
 }
 
 part_bench() {
-  MINITORCH_BACKEND=cuda run bench "$(limit bench 300)" bench.log "$python" -m benchmarks.gpu "$results/bench.json"
+  MINITORCH_BACKEND=cuda run bench "$(limit bench 300)" bench.log \
+    "$python" -m minitorch_backend bench --floors --check --json "$results/bench.jsonl"
 }
 
 part_demo() {

@@ -5,6 +5,7 @@
 #include <ATen/native/Gelu.h>
 #include <ATen/native/UnaryOps.h>
 
+#include "bridge/checked.h"
 #include "ops/pointwise.h"
 
 namespace minitorch {
@@ -177,22 +178,22 @@ TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
   structured<GeluBackward>(m, "gelu_backward", nullptr, "gelu_backward.grad_input");
   m.impl("relu", TORCH_FN(relu));
   m.impl("relu_", TORCH_FN(relu_));
-  m.impl("mish_backward", TORCH_FN(at::native::mish_backward));
-  m.impl("_prelu_kernel", TORCH_FN(at::native::_prelu_kernel));
-  m.impl("_prelu_kernel_backward", TORCH_FN(at::native::_prelu_kernel_backward));
-  m.impl("glu_backward", TORCH_FN(at::native::glu_backward_cpu));
-  m.impl("glu_backward.grad_input", TORCH_FN(at::native::glu_backward_cpu_out));
-  m.impl("glu_jvp", TORCH_FN(at::native::glu_jvp));
-  m.impl("glu_backward_jvp", TORCH_FN(at::native::glu_backward_jvp));
-  m.impl("hardtanh", TORCH_FN(at::native::hardtanh));
-  m.impl("hardtanh_", TORCH_FN(at::native::hardtanh_));
-  m.impl("hardtanh.out", TORCH_FN(at::native::hardtanh_out));
-  m.impl("hardtanh_backward", TORCH_FN(at::native::hardtanh_backward));
-  m.impl("hardtanh_backward.grad_input", TORCH_FN(at::native::hardtanh_backward_out));
-  m.impl("hardswish", TORCH_FN(at::native::hardswish));
-  m.impl("hardswish_", TORCH_FN(at::native::hardswish_));
-  m.impl("hardswish.out", TORCH_FN(at::native::hardswish_out));
-  m.impl("hardswish_backward", TORCH_FN(at::native::hardswish_backward));
+  m.impl("mish_backward", MT_CHECKED(at::native::mish_backward));
+  m.impl("_prelu_kernel", MT_CHECKED(at::native::_prelu_kernel));
+  m.impl("_prelu_kernel_backward", MT_CHECKED(at::native::_prelu_kernel_backward));
+  m.impl("glu_backward", MT_CHECKED(at::native::glu_backward_cpu));
+  m.impl("glu_backward.grad_input", MT_CHECKED(at::native::glu_backward_cpu_out));
+  m.impl("glu_jvp", MT_CHECKED(at::native::glu_jvp));
+  m.impl("glu_backward_jvp", MT_CHECKED(at::native::glu_backward_jvp));
+  m.impl("hardtanh", MT_CHECKED(at::native::hardtanh));
+  m.impl("hardtanh_", MT_CHECKED(at::native::hardtanh_));
+  m.impl("hardtanh.out", MT_CHECKED(at::native::hardtanh_out));
+  m.impl("hardtanh_backward", MT_CHECKED(at::native::hardtanh_backward));
+  m.impl("hardtanh_backward.grad_input", MT_CHECKED(at::native::hardtanh_backward_out));
+  m.impl("hardswish", MT_CHECKED(at::native::hardswish));
+  m.impl("hardswish_", MT_CHECKED(at::native::hardswish_));
+  m.impl("hardswish.out", MT_CHECKED(at::native::hardswish_out));
+  m.impl("hardswish_backward", MT_CHECKED(at::native::hardswish_backward));
   m.impl("log_sigmoid_forward", TORCH_FN(log_sigmoid_forward));
   m.impl("log_sigmoid_forward.output", TORCH_FN(log_sigmoid_forward_out));
   m.impl("log_sigmoid_backward", TORCH_FN(log_sigmoid_backward));

@@ -134,6 +134,8 @@ const at::Tensor& resize_(const at::Tensor& self, at::IntArrayRef size, std::opt
 }
 
 at::Scalar local_scalar_dense(const at::Tensor& self) {
+  TORCH_CHECK(self.numel() == 1, "a Tensor with ", self.numel(), " elements cannot be converted to Scalar");
+  check_allocated(self);
   alignas(16) char bytes[16];
   backend().copy_to_host(bytes, self.const_data_ptr(), self.itemsize(),
                          backend().current_stream(self.device().index()));

@@ -1,5 +1,6 @@
 // Fourier transforms: one dimension after the other, in native's order and with native's memory layout of the result,
 // in which the transformed dimensions are the innermost ones.
+#include <ATen/WrapDimUtils.h>
 #include <ATen/native/SpectralOpsUtils.h>
 
 #include <algorithm>
@@ -62,10 +63,23 @@ void check_precision(const Tensor& self, const char* name) {
                               "single and double precision, got ", self.scalar_type());
 }
 
-Tensor fft_c2c(const Tensor& self, IntArrayRef dim, int64_t normalization, bool forward) {
+// The callers in torch.fft have wrapped and checked dimensions; a call by these operators' own names has not.
+at::DimVector checked(const Tensor& self, IntArrayRef dims) {
+  at::DimVector wrapped(dims.begin(), dims.end());
+  for (int64_t& d : wrapped) {
+    d = at::maybe_wrap_dim(d, self.dim(), /*wrap_scalar=*/false);
+    TORCH_CHECK(self.size(d) >= 1, "Invalid number of data points (", self.size(d), ") specified");
+  }
+  for (size_t i = 0; i < wrapped.size(); i++)
+    TORCH_CHECK(std::count(wrapped.begin(), wrapped.end(), wrapped[i]) == 1, "FFT dims must be unique");
+  return wrapped;
+}
+
+Tensor fft_c2c(const Tensor& self, IntArrayRef dims, int64_t normalization, bool forward) {
   TORCH_CHECK(self.is_complex());
-  if (dim.empty()) return self.clone();
+  if (dims.empty()) return self.clone();
   check_precision(self, "_fft_c2c");
+  const auto dim = checked(self, dims);
   const auto sorted = by_stride(self, dim, false);
   const Tensor in = resolved(self);
   const Tensor out = make_result(self, self.sizes(), sorted, self.scalar_type());
@@ -77,8 +91,9 @@ Tensor fft_c2c(const Tensor& self, IntArrayRef dim, int64_t normalization, bool 
   return out;
 }
 
-Tensor fft_r2c(const Tensor& self, IntArrayRef dim, int64_t normalization, bool onesided) {
-  TORCH_CHECK(self.is_floating_point());
+Tensor fft_r2c(const Tensor& self, IntArrayRef dims, int64_t normalization, bool onesided) {
+  TORCH_CHECK(self.is_floating_point() && !dims.empty());
+  const auto dim = checked(self, dims);
   check_precision(self, "_fft_r2c");
   const int64_t last = dim.back(), n = self.size(last);
   at::DimVector sizes(self.sizes());
@@ -100,11 +115,13 @@ Tensor fft_r2c(const Tensor& self, IntArrayRef dim, int64_t normalization, bool 
   return out;
 }
 
-Tensor fft_c2r(const Tensor& self, IntArrayRef dim, int64_t normalization, int64_t last_dim_size) {
-  TORCH_CHECK(self.is_complex());
+Tensor fft_c2r(const Tensor& self, IntArrayRef dims, int64_t normalization, int64_t last_dim_size) {
+  TORCH_CHECK(self.is_complex() && !dims.empty());
   check_precision(self, "_fft_c2r");
+  TORCH_CHECK(last_dim_size >= 1, "Invalid number of data points (", last_dim_size, ") specified");
+  const auto dim = checked(self, dims);
   Tensor input = self;
-  if (dim.size() > 1) input = fft_c2c(self, dim.slice(0, dim.size() - 1), normalization, false);
+  if (dim.size() > 1) input = fft_c2c(self, IntArrayRef(dim).slice(0, dim.size() - 1), normalization, false);
   const int64_t last = dim.back();
   at::DimVector sizes(input.sizes());
   sizes[last] = last_dim_size;

@@ -17,6 +17,7 @@
 #include <ATen/ops/take_native.h>
 #include <ATen/ops/unfold_backward_native.h>
 
+#include "bridge/checked.h"
 #include "bridge/iterator.h"
 #include "bridge/structured.h"
 #include "kernels/shape.h"
@@ -130,6 +131,7 @@ void with_take_errors(const F& f) {
 // take and put_ see `self` as one-dimensional. Operand 0 of the iterator holds the values, operand 1 the indices.
 IndexArgs flat_space(const TensorIterator& iter, const at::TensorBase& self) {
   IndexArgs args = from_iterator(iter, 0, 0, 1, {self.numel()}, {static_cast<int64_t>(self.element_size())});
+  check_allocated(self);
   args.self = static_cast<char*>(self.data_ptr());
   for (int d = 0; d < args.ndim; d++) args.self_strides[d] = 0;
   return args;
@@ -199,15 +201,15 @@ TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
   using FillTensor = at::Tensor& (*)(at::Tensor&, int64_t, const at::Tensor&, const at::Tensor&);
   structured<Index>(m, "index.Tensor", nullptr, "index.Tensor_out");
   structured<IndexCopy>(m, "index_copy", "index_copy_", "index_copy.out");
-  m.impl("_index_put_impl_", TORCH_FN(index_put_impl));
+  m.impl("_index_put_impl_", MT_CHECKED(index_put_impl));
   m.impl("index_fill_.int_Scalar", static_cast<Fill>(&at::native::index_fill_));
   m.impl("index_fill_.int_Tensor", static_cast<FillTensor>(&at::native::index_fill_));
-  m.impl("take", TORCH_FN(at::native::take));
-  m.impl("take.out", TORCH_FN(at::native::take_out));
-  m.impl("put_", TORCH_FN(at::native::put_));
-  m.impl("flip", TORCH_FN(at::native::flip));
-  m.impl("roll", TORCH_FN(at::native::roll));
-  m.impl("channel_shuffle", TORCH_FN(at::native::channel_shuffle));
-  m.impl("unfold_backward", TORCH_FN(at::native::unfold_backward));
+  m.impl("take", MT_CHECKED(at::native::take));
+  m.impl("take.out", MT_CHECKED(at::native::take_out));
+  m.impl("put_", MT_CHECKED(at::native::put_));
+  m.impl("flip", MT_CHECKED(at::native::flip));
+  m.impl("roll", MT_CHECKED(at::native::roll));
+  m.impl("channel_shuffle", MT_CHECKED(at::native::channel_shuffle));
+  m.impl("unfold_backward", MT_CHECKED(at::native::unfold_backward));
 }
 }  // namespace minitorch

@@ -21,6 +21,8 @@ IndexArgs space_of(const at::Tensor& shape, const at::Tensor& self, int64_t dim,
   a.ordered = at::globalContext().deterministicAlgorithms();
   a.dtype = to_dtype(self.scalar_type());
   const int64_t size = static_cast<int64_t>(self.element_size());
+  check_allocated(self);
+  check_allocated(index);
   a.numel = shape.numel();
   a.self = static_cast<char*>(const_cast<void*>(self.const_data_ptr()));
   a.index[0] = static_cast<const char*>(index.const_data_ptr());
@@ -37,6 +39,7 @@ IndexArgs space_of(const at::Tensor& shape, const at::Tensor& self, int64_t dim,
 void set_values(IndexArgs& a, const at::Tensor& values) {
   const int64_t size = static_cast<int64_t>(values.element_size());
   const bool single = values.dim() == 0;
+  check_allocated(values);
   a.values = static_cast<char*>(const_cast<void*>(values.const_data_ptr()));
   for (int d = 0; d < a.ndim; d++) a.values_strides[d] = single ? 0 : values.stride(a.ndim - 1 - d) * size;
 }

@@ -12,6 +12,7 @@
 #include <ATen/ops/smooth_l1_loss_backward_native.h>
 #include <ATen/ops/smooth_l1_loss_native.h>
 
+#include "bridge/checked.h"
 #include "bridge/iterator.h"
 #include "bridge/structured.h"
 #include "kernels/loss.h"
@@ -273,12 +274,12 @@ Tensor& nll_maps_backward_out(const Tensor& grad_output, const Tensor& self, con
 TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
   structured<at::native::structured_mse_loss_out>(m, "mse_loss", nullptr, "mse_loss.out");
   structured<at::native::structured_smooth_l1_loss_out>(m, "smooth_l1_loss", nullptr, "smooth_l1_loss.out");
-  m.impl("huber_loss", TORCH_FN(at::native::huber_loss));
-  m.impl("huber_loss.out", TORCH_FN(at::native::huber_loss_out));
-  m.impl("mse_loss_backward", TORCH_FN(at::native::mse_loss_backward));
-  m.impl("mse_loss_backward.grad_input", TORCH_FN(at::native::mse_loss_backward_out));
-  m.impl("smooth_l1_loss_backward.grad_input", TORCH_FN(at::native::smooth_l1_loss_backward_out));
-  m.impl("huber_loss_backward.out", TORCH_FN(at::native::huber_loss_backward_out));
+  m.impl("huber_loss", MT_CHECKED(at::native::huber_loss));
+  m.impl("huber_loss.out", MT_CHECKED(at::native::huber_loss_out));
+  m.impl("mse_loss_backward", MT_CHECKED(at::native::mse_loss_backward));
+  m.impl("mse_loss_backward.grad_input", MT_CHECKED(at::native::mse_loss_backward_out));
+  m.impl("smooth_l1_loss_backward.grad_input", MT_CHECKED(at::native::smooth_l1_loss_backward_out));
+  m.impl("huber_loss_backward.out", MT_CHECKED(at::native::huber_loss_backward_out));
   m.impl("binary_cross_entropy", TORCH_FN(bce));
   m.impl("binary_cross_entropy.out", TORCH_FN(bce_out));
   m.impl("binary_cross_entropy_backward", TORCH_FN(bce_backward));

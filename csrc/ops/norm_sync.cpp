@@ -82,6 +82,10 @@ std::tuple<Tensor, Tensor, Tensor, Tensor> backward_reduce(const Tensor& grad_ou
                                                            OptTensor weight, bool input_g, bool weight_g, bool bias_g) {
   check_same_device({&grad_out, &input, &mean_in, &invstd_in});
   check_floating("batch_norm_backward_reduce", input);
+  TORCH_CHECK(input.dim() >= 2 && grad_out.sizes() == input.sizes() && mean_in.numel() == input.size(1) &&
+                  invstd_in.numel() == input.size(1),
+              "Expected a gradient of the input's shape, ", input.sizes(), ", and statistics of its channels, got ",
+              grad_out.sizes(), ", ", mean_in.sizes(), " and ", invstd_in.sizes());
   const auto format = input.suggest_memory_format();
   const auto dtype = statistics_dtype(input);
   const Tensor x = input.contiguous(format), dy = grad_out.to(input.scalar_type()).contiguous(format);

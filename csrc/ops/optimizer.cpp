@@ -15,6 +15,7 @@ const float* float_pointer(const std::optional<Tensor>& t) {
   if (!t.has_value() || !t->defined()) return nullptr;
   TORCH_CHECK(t->scalar_type() == at::kFloat && t->numel() == 1, "Expected a float tensor of one element, got ",
               t->scalar_type(), " of shape ", t->sizes());
+  check_allocated(*t);
   return static_cast<const float*>(t->const_data_ptr());
 }
 
@@ -33,6 +34,7 @@ std::vector<OptimizerItem> items_of(TensorList params, TensorList grads, std::in
     TORCH_CHECK(t.scalar_type() == params[0].scalar_type() && t.device() == param.device() &&
                     t.sizes() == param.sizes() && t.strides() == param.strides(),
                 "params, grads and optimizer states must have same dtype, device, and layout");
+    check_allocated(t);
     return static_cast<char*>(const_cast<void*>(t.const_data_ptr()));
   };
   for (size_t i = 0; i < items.size(); i++) {

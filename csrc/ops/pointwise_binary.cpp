@@ -5,6 +5,7 @@
 #include <ATen/native/TensorFactories.h>
 #include <ATen/ops/add_meta.h>
 
+#include "bridge/checked.h"
 #include "ops/pointwise.h"
 #include "runtime/backend.h"
 
@@ -177,7 +178,7 @@ TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
   using ScalarTensor = at::Tensor(const at::Scalar&, const at::Tensor&);
   m.impl("floor_divide", static_cast<TensorTensor*>(&at::native::floor_divide));
   m.impl("floor_divide_.Tensor", static_cast<InplaceTensor*>(&at::native::floor_divide_));
-  m.impl("floor_divide.out", TORCH_FN(at::native::floor_divide_out));
+  m.impl("floor_divide.out", MT_CHECKED(at::native::floor_divide_out));
   m.impl("remainder.Scalar_Tensor", static_cast<ScalarTensor*>(&at::native::remainder));
   m.impl("__lshift__.Tensor", static_cast<TensorTensor*>(&at::native::__lshift__));
   m.impl("__lshift__.Scalar", static_cast<TensorScalar*>(&at::native::__lshift__));
@@ -187,10 +188,10 @@ TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
   m.impl("__rshift__.Scalar", static_cast<TensorScalar*>(&at::native::__rshift__));
   m.impl("__irshift__.Tensor", static_cast<InplaceTensor*>(&at::native::__irshift__));
   m.impl("__irshift__.Scalar", static_cast<InplaceScalar*>(&at::native::__irshift__));
-  m.impl("logical_and.out", TORCH_FN(at::native::logical_and_out));
-  m.impl("logical_or.out", TORCH_FN(at::native::logical_or_out));
-  m.impl("logical_xor.out", TORCH_FN(at::native::logical_xor_out));
-  m.impl("complex.out", TORCH_FN(at::native::complex_out));
-  m.impl("polar.out", TORCH_FN(at::native::polar_out));
+  m.impl("logical_and.out", MT_CHECKED(at::native::logical_and_out));
+  m.impl("logical_or.out", MT_CHECKED(at::native::logical_or_out));
+  m.impl("logical_xor.out", MT_CHECKED(at::native::logical_xor_out));
+  m.impl("complex.out", MT_CHECKED(at::native::complex_out));
+  m.impl("polar.out", MT_CHECKED(at::native::polar_out));
 }
 }  // namespace minitorch

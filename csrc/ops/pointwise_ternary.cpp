@@ -4,6 +4,7 @@
 #include <ATen/native/PointwiseOps.h>
 #include <ATen/native/TensorCompare.h>
 
+#include "bridge/checked.h"
 #include "ops/pointwise.h"
 
 namespace minitorch {
@@ -63,6 +64,6 @@ TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
                                                           "clamp_max.Tensor_out");
   m.impl("where.self",
          static_cast<at::Tensor (*)(const at::Tensor&, const at::Tensor&, const at::Tensor&)>(&at::native::where));
-  m.impl("where.self_out", TORCH_FN(at::native::where_self_out));
+  m.impl("where.self_out", MT_CHECKED(at::native::where_self_out));
 }
 }  // namespace minitorch

@@ -6,6 +6,7 @@
 #include <cmath>
 #include <limits>
 
+#include "bridge/checked.h"
 #include "ops/pointwise.h"
 
 // clang-format off
@@ -109,17 +110,17 @@ TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
   structured<at::native::structured_polygamma_out>(m, "polygamma", nullptr, "polygamma.out");
 
   // Their functional and in-place forms are PyTorch's composites.
-  m.impl("abs.out", TORCH_FN(at::native::abs_out));
-  m.impl("angle", TORCH_FN(at::native::angle));
-  m.impl("angle.out", TORCH_FN(at::native::angle_out));
-  m.impl("conj_physical.out", TORCH_FN(at::native::conj_physical_out));
-  m.impl("logical_not.out", TORCH_FN(at::native::logical_not_out));
-  m.impl("nan_to_num.out", TORCH_FN(at::native::nan_to_num_out));
-  m.impl("frexp.Tensor_out", TORCH_FN(at::native::frexp_out));
-  m.impl("isnan", TORCH_FN(at::native::isnan));
-  m.impl("logit", TORCH_FN(at::native::logit));
-  m.impl("logit_", TORCH_FN(at::native::logit_));
-  m.impl("logit.out", TORCH_FN(at::native::logit_out));
-  m.impl("mvlgamma.out", TORCH_FN(at::native::mvlgamma_out));
+  m.impl("abs.out", MT_CHECKED(at::native::abs_out));
+  m.impl("angle", MT_CHECKED(at::native::angle));
+  m.impl("angle.out", MT_CHECKED(at::native::angle_out));
+  m.impl("conj_physical.out", MT_CHECKED(at::native::conj_physical_out));
+  m.impl("logical_not.out", MT_CHECKED(at::native::logical_not_out));
+  m.impl("nan_to_num.out", MT_CHECKED(at::native::nan_to_num_out));
+  m.impl("frexp.Tensor_out", MT_CHECKED(at::native::frexp_out));
+  m.impl("isnan", MT_CHECKED(at::native::isnan));
+  m.impl("logit", MT_CHECKED(at::native::logit));
+  m.impl("logit_", MT_CHECKED(at::native::logit_));
+  m.impl("logit.out", MT_CHECKED(at::native::logit_out));
+  m.impl("mvlgamma.out", MT_CHECKED(at::native::mvlgamma_out));
 }
 }  // namespace minitorch

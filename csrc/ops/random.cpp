@@ -14,6 +14,7 @@
 #include <ATen/ops/random_native.h>
 #include <ATen/ops/uniform_native.h>
 
+#include "bridge/checked.h"
 #include "bridge/generator.h"
 #include "bridge/iterator.h"
 #include "bridge/tensor.h"
@@ -49,6 +50,7 @@ void normal(const at::TensorBase& self, double mean, double std, Generator gener
   if (self.numel() >= 16 && self.is_contiguous()) {
     DeviceGenerator* g = generator_or_default(generator);
     const std::lock_guard lock(g->mutex_);
+    check_allocated(self);
     normal_fill_kernel(g->state, static_cast<char*>(self.data_ptr()), to_dtype(self.scalar_type()), self.numel(), mean,
                        std);
   } else {
@@ -182,15 +184,15 @@ namespace {
 using G = std::optional<at::Generator>;
 
 TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
-  m.impl("uniform_", TORCH_FN(at::native::uniform_));
-  m.impl("normal_", TORCH_FN(at::native::normal_));
-  m.impl("log_normal_", TORCH_FN(at::native::log_normal_));
-  m.impl("cauchy_", TORCH_FN(at::native::cauchy_));
-  m.impl("exponential_", TORCH_FN(at::native::exponential_));
-  m.impl("geometric_", TORCH_FN(at::native::geometric_));
+  m.impl("uniform_", MT_CHECKED(at::native::uniform_));
+  m.impl("normal_", MT_CHECKED(at::native::normal_));
+  m.impl("log_normal_", MT_CHECKED(at::native::log_normal_));
+  m.impl("cauchy_", MT_CHECKED(at::native::cauchy_));
+  m.impl("exponential_", MT_CHECKED(at::native::exponential_));
+  m.impl("geometric_", MT_CHECKED(at::native::geometric_));
   m.impl("bernoulli_.float", static_cast<at::Tensor& (*)(at::Tensor&, double, G)>(at::native::bernoulli_));
   m.impl("bernoulli_.Tensor", static_cast<at::Tensor& (*)(at::Tensor&, const at::Tensor&, G)>(at::native::bernoulli_));
-  m.impl("bernoulli.out", TORCH_FN(at::native::bernoulli_out));
+  m.impl("bernoulli.out", MT_CHECKED(at::native::bernoulli_out));
   m.impl("random_", static_cast<at::Tensor& (*)(at::Tensor&, G)>(at::native::random_));
   m.impl("random_.to", static_cast<at::Tensor& (*)(at::Tensor&, int64_t, G)>(at::native::random_));
   m.impl("random_.from",
@@ -207,8 +209,8 @@ TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
          static_cast<at::Tensor& (*)(const at::Tensor&, const at::Tensor&, G, at::Tensor&)>(at::native::normal_out));
   m.impl("_assert_async", TORCH_FN(assert_nonzero));
   m.impl("_assert_async.msg", TORCH_FN(assert_nonzero_with));
-  m.impl("multinomial", TORCH_FN(at::native::multinomial));
-  m.impl("multinomial.out", TORCH_FN(at::native::multinomial_out));
+  m.impl("multinomial", MT_CHECKED(at::native::multinomial));
+  m.impl("multinomial.out", MT_CHECKED(at::native::multinomial_out));
   m.impl("randperm.generator_out", TORCH_FN(randperm_out));
 }
 

@@ -2,6 +2,7 @@
 //
 // PyTorch converts the input to the accumulation dtype as a pass of its own before most reductions. Our kernel converts
 // while it reads, so these operators have their own impl.
+#include "bridge/checked.h"
 #include "ops/reduce.h"
 
 #include <ATen/WrapDimUtils.h>
@@ -168,6 +169,9 @@ struct ExtremumDim : Meta {
 
 template <ReduceOp op>
 void extremum_all(at::Tensor& result, const at::Tensor& self) {
+  TORCH_CHECK(self.numel() > 0, op == ReduceOp::max ? "max" : "min",
+              "(): Expected reduction dim to be specified for input.numel() == 0. Specify the reduction dim with the "
+              "'dim' argument.");
   reduce(op, self, std::nullopt, false, self.scalar_type(), {}, result);
 }
 
@@ -285,8 +289,8 @@ TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
   m.impl("_aminmax.dim", TORCH_FN(aminmax_legacy_dim));
   m.impl("max", TORCH_FN(static_cast<at::Tensor (*)(const at::Tensor&)>(at::native::max)));
   m.impl("min", TORCH_FN(static_cast<at::Tensor (*)(const at::Tensor&)>(at::native::min)));
-  m.impl("max.unary_out", TORCH_FN(at::native::max_unary_out));
-  m.impl("min.unary_out", TORCH_FN(at::native::min_unary_out));
+  m.impl("max.unary_out", MT_CHECKED(at::native::max_unary_out));
+  m.impl("min.unary_out", MT_CHECKED(at::native::min_unary_out));
   structured<VectorNorm>(m, "linalg_vector_norm", nullptr, "linalg_vector_norm.out");
   structured<at::native::structured_norm_out>(m, "norm.ScalarOpt_dim", nullptr, "norm.out");
   structured<at::native::structured_norm_dtype_out>(m, "norm.ScalarOpt_dim_dtype", nullptr, "norm.dtype_out");

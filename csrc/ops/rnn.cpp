@@ -67,6 +67,16 @@ std::tuple<Tensor, Tensor, Tensor> lstm_cell_backward(const OptionalTensor& grad
                                                       bool has_bias) {
   const Tensor gh = dense(grad_hy), gc = dense(grad_cy);
   if (!gh.defined() && !gc.defined()) return {};
+  check_same_device({&gh, &gc, &cx, &cy, &workspace});
+  TORCH_CHECK(cx.dim() == 2 && workspace.numel() == 4 * cx.numel(),
+              "Expected a matrix as state and a workspace of four times its size, got ", cx.sizes(), " and ",
+              workspace.sizes());
+  for (const Tensor* t : {&gh, &gc, &cy})
+    TORCH_CHECK(!t->defined() || t->sizes() == cx.sizes(), "Expected states and gradients of shape ", cx.sizes(),
+                ", got ", t->sizes());
+  for (const Tensor* t : {&gh, &gc, &cx, &cy})
+    TORCH_CHECK(!t->defined() || t->scalar_type() == workspace.scalar_type(), "Expected states and gradients of dtype ",
+                workspace.scalar_type(), ", got ", t->scalar_type());
   const Tensor x = cx.contiguous(), y = cy.contiguous(), kept = workspace.contiguous();
   const auto type = kept.scalar_type();
   Tensor grad_gates = empty(kept.sizes(), type), grad_cx = empty(x.sizes(), type);
@@ -87,6 +97,12 @@ std::tuple<Tensor, Tensor> gru_cell(const Tensor& input_gates, const Tensor& hid
 
 std::tuple<Tensor, Tensor, Tensor, Tensor, Tensor> gru_cell_backward(const Tensor& grad_hy, const Tensor& workspace,
                                                                      bool has_bias) {
+  check_same_device({&grad_hy, &workspace});
+  TORCH_CHECK(grad_hy.dim() == 2 && workspace.numel() == 5 * grad_hy.numel() &&
+                  workspace.scalar_type() == grad_hy.scalar_type(),
+              "Expected a matrix as gradient and a workspace of five times its size and of its dtype, got ",
+              grad_hy.sizes(), " of ", grad_hy.scalar_type(), " and ", workspace.sizes(), " of ",
+              workspace.scalar_type());
   const Tensor g = grad_hy.contiguous(), kept = workspace.contiguous();
   const auto type = kept.scalar_type();
   const int64_t rows = g.size(0), hidden = g.size(1);

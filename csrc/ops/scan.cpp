@@ -36,9 +36,17 @@ void logcumsumexp_stub(at::Tensor& result, const at::Tensor& self, int64_t dim) 
   scan_stub<ScanOp::logsumexp>(result, self, dim);
 }
 
-// cummax and cummin have checked their arguments and made the outputs before they call this.
+// cummax and cummin have made the outputs before they call this; a call by the helper's own name may have made others.
 template <bool max>
 void extremum_helper(const at::Tensor& self, at::Tensor& values, at::Tensor& indices, int64_t dim) {
+  check_same_device({&self, &values, &indices});
+  TORCH_CHECK(values.sizes() == self.sizes() && indices.sizes() == self.sizes(), "Expected values of shape ",
+              values.sizes(), " and indices of shape ", indices.sizes(), " to have the input's shape, ", self.sizes());
+  TORCH_CHECK(values.scalar_type() == self.scalar_type() && indices.scalar_type() == at::kLong,
+              "Expected values of the input's dtype and indices of dtype Long, got ", values.scalar_type(), " and ",
+              indices.scalar_type());
+  at::assert_no_internal_overlap(values);
+  at::assert_no_internal_overlap(indices);
   scan_extremum_kernel(max, view_of(values), view_of(indices), view_of(self),
                        static_cast<int>(at::maybe_wrap_dim(dim, self.dim())));
 }

@@ -42,8 +42,18 @@ PadArgs pad_args(const Tensor& in, const Tensor& out, IntArrayRef padding, bool 
   return a;
 }
 
+// PyTorch's metas read the pairs of a padding before they count them: an empty list is one that Python lets through.
+void check_pairs(IntArrayRef padding) {
+  TORCH_CHECK(!padding.empty() && padding.size() % 2 == 0, "padding size is expected to be even and positive, got ",
+              padding.size());
+}
+
 template <class Meta, bool reflect>
 struct Pad : Meta {
+  void meta(const Tensor& self, IntArrayRef padding) {
+    check_pairs(padding);
+    Meta::meta(self, padding);
+  }
   void impl(const Tensor& self, IntArrayRef padding, const Tensor& out) {
     // Native gives the result the input's format here rather than in the meta.
     if (padding.size() > 2) out.resize_(out.sizes(), self.suggest_memory_format());
@@ -53,6 +63,10 @@ struct Pad : Meta {
 
 template <class Meta, bool reflect>
 struct PadBackward : Meta {
+  void meta(const Tensor& grad, const Tensor& self, IntArrayRef padding) {
+    check_pairs(padding);
+    Meta::meta(grad, self, padding);
+  }
   void impl(const Tensor& grad, const Tensor& self, IntArrayRef padding, const Tensor& grad_in) {
     if (padding.size() > 2) grad_in.resize_(self.sizes(), self.suggest_memory_format());
     pad_backward_kernel(pad_args(grad_in, grad, padding, reflect));

@@ -62,6 +62,8 @@ SoftmaxMask mask_for(const at::Tensor& input, const at::Tensor& mask, int64_t di
   const int64_t kind = mask.dim() != 2 || input.dim() != 4 ? kFullMask : type.value_or(kFullMask);
   storage = mask;
   SoftmaxMask result;
+  TORCH_CHECK(kind == kFullMask || input.size(2) == input.size(3),
+              "masks of type 0 and 1 are for square scores, got an input of shape ", input.sizes());
   if (kind == kPaddingMask) {
     TORCH_CHECK(input.size(0) == mask.size(0) && input.size(2) == mask.size(1),
                 "For mask_type == 1 mask shape should be (B, L)");
@@ -105,6 +107,9 @@ at::Tensor masked_softmax_backward(const at::Tensor& grad, const at::Tensor& out
                                    std::optional<int64_t> dim) {
   check_same_device({&grad, &output, &mask});
   TORCH_CHECK(grad.sizes() == mask.sizes(), "Mask shape should match grad shape");
+  TORCH_CHECK(grad.sizes() == output.sizes() && grad.scalar_type() == output.scalar_type(),
+              "Expected grad and output of one shape and dtype, got ", grad.sizes(), " of ", grad.scalar_type(),
+              " and ", output.sizes(), " of ", output.scalar_type());
   TORCH_CHECK(mask.scalar_type() == at::kBool, "Mask should be a boolean tensor");
   const int64_t d = at::maybe_wrap_dim(dim.value_or(-1), output.dim());
   const bool last = output.dim() == 0 || d == output.dim() - 1;

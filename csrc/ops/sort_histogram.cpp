@@ -8,6 +8,7 @@
 #include <ATen/ops/histogram_native.h>
 #include <torch/library.h>
 
+#include "bridge/checked.h"
 #include "bridge/tensor.h"
 
 namespace minitorch {
@@ -89,15 +90,15 @@ REGISTER_PRIVATEUSE1_DISPATCH(histogram_select_outer_bin_edges_stub, &minitorch:
 namespace minitorch {
 TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
   using at::Tensor, at::native::histogram, at::native::histogram_out, at::native::_histogramdd;
-  m.impl("histc", TORCH_FN(at::native::histogram_histc));
-  m.impl("histc.out", TORCH_FN(at::native::histogram_histc_out));
+  m.impl("histc", MT_CHECKED(at::native::histogram_histc));
+  m.impl("histc.out", MT_CHECKED(at::native::histogram_histc_out));
   m.impl("histogram.bin_ct", static_cast<Pair (*)(const Tensor&, int64_t, Range, Weight, bool)>(&histogram));
   m.impl("histogram.bins_tensor", static_cast<Pair (*)(const Tensor&, const Tensor&, Weight, bool)>(&histogram));
   m.impl("histogram.bin_ct_out",
          static_cast<PairRef (*)(const Tensor&, int64_t, Range, Weight, bool, Tensor&, Tensor&)>(&histogram_out));
   m.impl("histogram.bins_tensor_out",
          static_cast<PairRef (*)(const Tensor&, const Tensor&, Weight, bool, Tensor&, Tensor&)>(&histogram_out));
-  m.impl("_histogramdd_bin_edges", TORCH_FN(at::native::histogramdd_bin_edges));
+  m.impl("_histogramdd_bin_edges", MT_CHECKED(at::native::histogramdd_bin_edges));
   m.impl("_histogramdd_from_bin_cts",
          static_cast<Tensor (*)(const Tensor&, at::IntArrayRef, Range, Weight, bool)>(&_histogramdd));
   m.impl("_histogramdd_from_bin_tensors", static_cast<Tensor (*)(const Tensor&, List, Weight, bool)>(&_histogramdd));

@@ -4,6 +4,7 @@
 #include <ATen/ops/_transformer_encoder_layer_fwd_native.h>
 #include <torch/library.h>
 
+#include <algorithm>
 #include <cmath>
 
 #include "bridge/tensor.h"
@@ -15,8 +16,9 @@ using at::Tensor;
 
 // qkv (batch, time, 3 heads dim) plus bias as q / sqrt(dim), k and v, each contiguous (batch, heads, time, dim).
 std::tuple<Tensor, Tensor, Tensor> split_projections(const Tensor& qkv, const Tensor& bias, int64_t heads) {
-  TORCH_CHECK(qkv.dim() == 3 && qkv.size(2) % (3 * heads) == 0,
-              "Expected qkv of shape [B, T, 3 * num_heads * dim], got ", qkv.sizes(), " with ", heads, " heads");
+  TORCH_CHECK(
+      qkv.dim() == 3 && heads > 0 && heads <= std::max<int64_t>(qkv.size(2), 1) && qkv.size(2) % (3 * heads) == 0,
+      "Expected qkv of shape [B, T, 3 * num_heads * dim], got ", qkv.sizes(), " with ", heads, " heads");
   check_same_device({&qkv, &bias});
   const int64_t dim = qkv.size(2) / 3 / heads;
   const Tensor parts =
@@ -30,10 +32,22 @@ std::tuple<Tensor, Tensor, Tensor> split_projections(const Tensor& qkv, const Te
 // enable_nested_tensor=False. The results differ in the padding only, where native then has zeros.
 bool left_aligned_for_nesting(const Tensor& /*tensor*/, const Tensor& /*mask*/) { return false; }
 
+// PyTorch's composition divides by the number of heads before it looks at it.
+std::tuple<Tensor, Tensor> attention(const Tensor& query, const Tensor& key, const Tensor& value, int64_t embed_dim,
+                                     int64_t heads, const Tensor& qkv_weight, const Tensor& qkv_bias,
+                                     const Tensor& proj_weight, const Tensor& proj_bias,
+                                     const std::optional<Tensor>& mask, bool need_weights, bool average_weights,
+                                     std::optional<int64_t> mask_type) {
+  TORCH_CHECK(heads > 0, "Expected a positive number of heads, got ", heads);
+  return at::native::native_multi_head_attention_cpu(query, key, value, embed_dim, heads, qkv_weight, qkv_bias,
+                                                     proj_weight, proj_bias, mask, need_weights, average_weights,
+                                                     mask_type);
+}
+
 TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
   m.impl("_nested_tensor_from_mask_left_aligned", TORCH_FN(left_aligned_for_nesting));
   m.impl("_transform_bias_rescale_qkv", TORCH_FN(split_projections));
-  m.impl("_native_multi_head_attention", TORCH_FN(at::native::native_multi_head_attention_cpu));
+  m.impl("_native_multi_head_attention", TORCH_FN(attention));
   m.impl("_transformer_encoder_layer_fwd", TORCH_FN(at::native::transformer_encoder_layer_forward));
 }
 

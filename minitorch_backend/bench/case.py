@@ -232,8 +232,8 @@ def load(folder: pathlib.Path | None = None) -> list[Case]:
     return cases
 
 
-def choose(cases: list[Case], only: str, backend: str, quick: bool = False) -> list[Case]:
-    """The cases of a backend whose full name the regular expression is found in.
+def choose(cases: list[Case], only: str, backend: str, quick: bool = False, floors: bool = False) -> list[Case]:
+    """The cases of a backend whose full name the regular expression is found in; with `floors` those that have one.
 
     Raises LookupError, which names near matches, when there is none, and re.error for a bad expression.
     """
@@ -242,6 +242,8 @@ def choose(cases: list[Case], only: str, backend: str, quick: bool = False) -> l
     found = [case for case in here if pattern.search(case.full_name)]
     if not found:
         raise LookupError(f"no case on {backend} matches {only!r}; {near(only, [case.full_name for case in here])}")
+    if floors and not (found := [case for case in found if case.floor]):
+        raise LookupError(f"no case on {backend} that matches {only!r} has a floor")
     return [case for case in found if case.quick] or found if quick else found
 
 

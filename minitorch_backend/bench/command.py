@@ -59,9 +59,11 @@ def find_sides(against: str, backend: str, folder: pathlib.Path | None = None) -
     raise click.BadParameter(f"{against!r} is not a rival or a file; {cases_module.near(against, RIVALS)}. {known}")
 
 
-def choose_cases(folder: pathlib.Path | None, only: str, backend: str, quick: bool) -> list[Case]:
+def choose_cases(
+    folder: pathlib.Path | None, only: str, backend: str, quick: bool = False, floors: bool = False
+) -> list[Case]:
     try:
-        return cases_module.choose(cases_module.load(folder), only, backend, quick)
+        return cases_module.choose(cases_module.load(folder), only, backend, quick, floors)
     except LookupError as error:
         raise click.ClickException(str(error)) from None
     except (FileNotFoundError, ValueError) as error:
@@ -135,6 +137,7 @@ def gate(done: list[Result], old: Run | None, new: Run, force: bool, console: Co
     "--only", default="", metavar="REGEX", help="Cases whose name it is found in.", shell_complete=complete_families
 )
 @click.option("--quick", is_flag=True, help="A choice of cases, few rounds: a rough look in under three minutes.")
+@click.option("--floors", is_flag=True, help="Only cases that have a floor; with --check: are all of them reached?")
 @click.option(
     "--against", default="native", metavar="native|cpu|cuda|compile|self|FILE", show_default=True,
     help="The rival; self races native against itself. FILE: an older result (.jsonl) or a kernel file (.py).",
@@ -190,7 +193,7 @@ class Command:
             return kernel_race.run(self, self.kernel)
         if self.given:
             return self.show(read_run(self.given))
-        chosen = choose_cases(self.folder, self.only, self.backend, self.quick)
+        chosen = choose_cases(self.folder, self.only, self.backend, self.quick, self.floors)
         if self.list_only:
             list_cases(chosen, self.console)
             return 0

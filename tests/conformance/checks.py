@@ -7,6 +7,9 @@ noncontig  the same with every tensor made non-contiguous
 inplace    the in-place variant
 out        out= of the right size, strided, empty, of a wrong size, and of a wrong dtype
 grad       first-order gradients, contiguous and non-contiguous inputs
+gradgrad   second-order gradients, where the OpInfo says that there are any
+jvp        forward-mode derivatives, where the OpInfo says that there are any
+layouts    the input transposed in memory, at an offset within a larger storage, and expanded from one slice
 errors     the OpInfo's error inputs: same exception type, same text
 
 Native is the specification: where native raises, minitorch must raise the same type with the same text. Tolerances are
@@ -21,6 +24,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
+from torch.autograd import forward_ad
 from torch.testing._internal.opinfo.core import OpInfo, SampleInput
 from torch.utils._pytree import tree_map
 
@@ -35,8 +39,12 @@ from tests.conformance.compare import (
     compare_results,
 )
 from tests.conformance.crossing import Crossing, cloned, tensors_in, to_double
+from tests.conformance.families import FAMILIES
 
 VARIANTS = ("forward", "noncontig", "inplace", "out", "grad", "errors")
+
+# Not claimed: not every row passes them.
+FURTHER_VARIANTS = ("gradgrad", "jvp", "layouts")
 
 # The first argument after the input must be on the host, for every device.
 HOST_INDICES = {"tensor_split"}
@@ -112,7 +120,7 @@ def as_arguments(sample: SampleInput) -> tuple:
 
 
 def mend_native_out(ctx: Context, native: Any, ours: Any, functional: tuple[torch.Tensor, ...]) -> None:
-    """Where native's out= form wrote other values than its functional form, and ours did not, the latter count.
+    """`native` and `ours` are the out= arguments after the call, since some operators return nothing. Where native's out= form wrote other values than its functional form, and ours did not, the latter count.
 
     In torch 2.13 gelu leaves a strided out= unwritten, and narrow_copy takes it for a contiguous one.
     """
@@ -193,7 +201,7 @@ def check_call(ctx: Context, function: Callable, arguments: tuple, what: str, fu
         return
     if native.error is None:
         if functional is not None:
-            mend_native_out(ctx, native.result, ours.result, functional)
+            mend_native_out(ctx, arguments[2]["out"], there[2]["out"], functional)
         if ctx.op.name in TIES and not arguments[0].is_complex() and ours.error is None:
             settle_ties(arguments, native.result, ours.result, TIES[ctx.op.name])
         if ctx.op.name in GAUGES and ours.error is None:
@@ -236,6 +244,28 @@ def check_forward(ctx: Context, limit: int | None) -> None:
 def check_noncontig(ctx: Context, limit: int | None) -> None:
     for i, sample in enumerate(samples_of(ctx, limit)):
         check_call(ctx, ctx.op.op, as_arguments(sample.noncontiguous()), f"sample {i}")
+
+
+def laid_out(t: torch.Tensor, matrices: bool) -> Iterable[tuple[str, torch.Tensor]]:
+    """The tensor's values in other layouts; `expanded` repeats the first slice, so its values differ.
+
+    A matrix of equal rows would be singular: matrices are repeated whole or not at all.
+    """
+    if t.dim() >= 2:
+        yield "transposed", t.transpose(0, -1).contiguous().transpose(0, -1)
+    padded = torch.empty(t.numel() + 7, dtype=t.dtype)
+    yield "offset", padded[5 : 5 + t.numel()].view(t.shape).copy_(t)
+    if t.dim() >= (3 if matrices else 1) and t.size(0):
+        yield "expanded", t[:1].contiguous().expand(t.shape)
+
+
+def check_layouts(ctx: Context, limit: int | None) -> None:
+    for i, sample in enumerate(samples_of(ctx, limit)):
+        value, args, kwargs = as_arguments(sample)
+        if not isinstance(value, torch.Tensor) or value.layout != torch.strided or value.is_conj() or value.is_neg():
+            continue
+        for name, moved in laid_out(value, ctx.op.formatted_name in FAMILIES["linalg"]):
+            check_call(ctx, ctx.op.op, (moved, *cloned((args, kwargs))), f"sample {i} {name}")
 
 
 def check_inplace(ctx: Context, limit: int | None) -> None:
@@ -292,18 +322,21 @@ def check_out(ctx: Context, limit: int | None) -> None:
 def check_grad(ctx: Context, limit: int | None) -> None:
     for i, sample in enumerate(samples_of(ctx, limit, requires_grad=True)):
         for form, s in (("", sample), (" non-contiguous", sample.noncontiguous())):
-            check_gradient(ctx, s, f"sample {i}{form}")
+            check_derivative(ctx, gradient, s, f"sample {i}{form}")
 
 
-def gradient(
-    op: OpInfo, sample: SampleInput, arguments: tuple, cross: Callable[[Any], Any]
-) -> list[torch.Tensor] | None:
-    """Gradients of the leaves for random output gradients, the same on every device; None if nothing requires any."""
-    inputs = [t for t in tensors_in(arguments) if t.requires_grad]
-    result = sample.output_process_fn_grad(op.gradcheck_wrapper(op.op, arguments[0], *arguments[1], **arguments[2]))
-    outputs = [t for t in tensors_in(result) if t.requires_grad]
-    if not inputs or not outputs:
-        return None
+def check_gradgrad(ctx: Context, limit: int | None) -> None:
+    for i, sample in enumerate(samples_of(ctx, limit, requires_grad=True)):
+        check_derivative(ctx, second_gradient, sample, f"sample {i} second")
+
+
+def check_jvp(ctx: Context, limit: int | None) -> None:
+    for i, sample in enumerate(samples_of(ctx, limit, requires_grad=True)):
+        check_derivative(ctx, tangent, sample, f"sample {i} forward-mode")
+
+
+def seeds_for(op: OpInfo, outputs: list[torch.Tensor], cross: Callable[[Any], Any]) -> list[torch.Tensor]:
+    """Random directions for these tensors, the same on every device."""
     generator = torch.Generator().manual_seed(3)
     seeds = []
     for t in outputs:
@@ -315,7 +348,54 @@ def gradient(
         real = torch.randn(t.shape, generator=generator, dtype=torch.float64)
         imag = torch.randn(t.shape, generator=generator, dtype=torch.float64)
         seeds.append(cross((torch.complex(real, imag) if t.dtype.is_complex else real).to(t.dtype)))
-    return list(torch.autograd.grad(outputs, inputs, seeds, allow_unused=True))
+    return seeds
+
+
+def outputs_of(op: OpInfo, sample: SampleInput, arguments: tuple) -> list[torch.Tensor]:
+    result = op.gradcheck_wrapper(op.op, arguments[0], *arguments[1], **arguments[2])
+    return list(tensors_in(sample.output_process_fn_grad(result)))
+
+
+def gradient(
+    op: OpInfo, sample: SampleInput, arguments: tuple, cross: Callable[[Any], Any]
+) -> list[torch.Tensor] | None:
+    """Gradients of the leaves for random output gradients; None if nothing requires any."""
+    inputs = [t for t in tensors_in(arguments) if t.requires_grad]
+    outputs = [t for t in outputs_of(op, sample, arguments) if t.requires_grad]
+    if not inputs or not outputs:
+        return None
+    return list(torch.autograd.grad(outputs, inputs, seeds_for(op, outputs, cross), allow_unused=True))
+
+
+def second_gradient(
+    op: OpInfo, sample: SampleInput, arguments: tuple, cross: Callable[[Any], Any]
+) -> list[torch.Tensor] | None:
+    """Gradients of the leaves of a random combination of their gradients; None if there is nothing to differentiate."""
+    inputs = [t for t in tensors_in(arguments) if t.requires_grad]
+    outputs = [t for t in outputs_of(op, sample, arguments) if t.requires_grad]
+    if not inputs or not outputs:
+        return None
+    seeds = seeds_for(op, outputs, cross)
+    first = torch.autograd.grad(outputs, inputs, seeds, create_graph=True, allow_unused=True)
+    first = [t for t in first if t is not None and t.requires_grad]
+    if not first:
+        return None
+    return list(torch.autograd.grad(first, inputs, seeds_for(op, first, cross), allow_unused=True))
+
+
+def tangent(
+    op: OpInfo, sample: SampleInput, arguments: tuple, cross: Callable[[Any], Any]
+) -> list[torch.Tensor | None] | None:
+    """Forward-mode derivatives of the outputs for random tangents of what requires gradients."""
+    leaves = [t for t in tensors_in(arguments) if t.requires_grad]
+    if not leaves:
+        return None
+    directions = {id(t): seed for t, seed in zip(leaves, seeds_for(op, leaves, cross), strict=True)}
+    with forward_ad.dual_level():
+        dual = tree_map(
+            lambda t: forward_ad.make_dual(t.detach(), directions[id(t)]) if id(t) in directions else t, arguments
+        )
+        return [forward_ad.unpack_dual(t).tangent for t in outputs_of(op, sample, dual)]
 
 
 def own_leaves(arguments: tuple) -> tuple:
@@ -326,7 +406,8 @@ def own_leaves(arguments: tuple) -> tuple:
     )
 
 
-def check_gradient(ctx: Context, sample: SampleInput, what: str) -> None:
+def check_derivative(ctx: Context, derivative: Callable, sample: SampleInput, what: str) -> None:
+    """Compares what `derivative` (one of the functions above) gives on both."""
     arguments = own_leaves(as_arguments(sample))
     there = crossed(ctx.op, arguments)
 
@@ -334,10 +415,10 @@ def check_gradient(ctx: Context, sample: SampleInput, what: str) -> None:
         doubles = to_double(arguments)
         for double, original in zip(tensors_in(doubles), tensors_in(arguments), strict=True):
             double.requires_grad_(original.requires_grad)
-        return call(lambda: gradient(ctx.op, sample, doubles, lambda t: t)).result
+        return call(lambda: derivative(ctx.op, sample, doubles, lambda t: t)).result
 
-    native = call(lambda: gradient(ctx.op, sample, arguments, lambda t: t))
-    ours = call(lambda: gradient(ctx.op, sample, there, Crossing()))
+    native = call(lambda: derivative(ctx.op, sample, arguments, lambda t: t))
+    ours = call(lambda: derivative(ctx.op, sample, there, Crossing()))
     compare_errors(native, ours)
     if native.error is not None or native.result is None:
         return
@@ -375,6 +456,10 @@ def applies(op: OpInfo, dtype: torch.dtype, variant: str) -> bool:
         return op.supports_out
     if variant == "grad":
         return op.supports_autograd and dtype in op.supported_backward_dtypes("cpu")
+    if variant == "gradgrad":
+        return op.supports_gradgrad and applies(op, dtype, "grad")
+    if variant == "jvp":
+        return op.supports_forward_ad and applies(op, dtype, "grad")
     return variant != "errors" or op.error_inputs_func is not None
 
 
@@ -384,6 +469,9 @@ CHECKS = {
     "inplace": check_inplace,
     "out": check_out,
     "grad": check_grad,
+    "gradgrad": check_gradgrad,
+    "jvp": check_jvp,
+    "layouts": check_layouts,
     "errors": check_errors,
 }
 

@@ -164,6 +164,27 @@ FAMILIES: dict[str, tuple[str, ...]] = {
         fft_ihfft fft_ihfft2 fft_ihfftn fft_irfft fft_irfft2 fft_irfftn fft_fftshift fft_ifftshift stft istft
         """
     ),
+    "others": names(
+        """
+        cauchy geometric log_normal allclose broadcast_shapes resolve_conj resolve_neg view_as_real view_as_complex
+        complex diff frexp gradient isin linspace_tensor_overload quantile nanquantile as_strided_partial_views
+        nn_functional_local_response_norm nn_functional_pad_reflect nn_functional_pad_replicate
+        nn_functional_pad_replicate_negative nn_functional_interpolate_area nn_functional_multi_margin_loss
+        nn_functional_multilabel_margin_loss nn_functional_multilabel_soft_margin_loss
+        torch_ops_aten__safe_softmax_default torch_ops_aten__flash_attention_forward
+        torch_ops_aten__efficient_attention_forward nn_functional_silu_complex nn_functional_triplet_margin_loss
+        nn_functional_triplet_margin_with_distance_loss dist round_decimals_0 round_decimals_3 round_decimals_neg_3
+        split_with_sizes_copy polar unravel_index index_reduce_mean index_reduce_prod index_reduce_amin
+        index_reduce_amax _unsafe_masked_index _unsafe_masked_index_put_accumulate cdouble cfloat chalf _chunk_cat
+        unbind_copy to_sparse nonzero_static norm_nuc nn_functional_feature_alpha_dropout_with_train
+        nn_functional_feature_alpha_dropout_without_train nn_functional_embedding_bag diagflat signal_windows_hamming
+        signal_windows_hann signal_windows_bartlett signal_windows_blackman signal_windows_cosine
+        signal_windows_exponential signal_windows_gaussian signal_windows_kaiser signal_windows_general_cosine
+        signal_windows_general_hamming signal_windows_nuttall masked_sum masked_prod masked_cumsum masked_cumprod
+        masked_amax masked_amin masked_argmax masked_argmin masked_mean masked_median masked_norm masked_var masked_std
+        masked_softmax masked_log_softmax masked_softmin masked_normalize masked_logaddexp masked_logsumexp
+        """
+    ),
 }
 
 CLAIMED: frozenset[str] = frozenset(name for family in FAMILIES.values() for name in family)

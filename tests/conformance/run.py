@@ -17,7 +17,8 @@ import signal
 import sys
 import time
 
-VARIANT_NAMES = ("forward", "noncontig", "inplace", "out", "grad", "errors")
+DEFAULT_VARIANTS = ("forward", "noncontig", "inplace", "out", "grad", "errors")
+VARIANT_NAMES = (*DEFAULT_VARIANTS, "gradgrad", "jvp", "layouts")
 STATUS_COLOUR = {
     "pass": "green",
     "fail": "red",
@@ -52,7 +53,9 @@ def worker(pipe: multiprocessing.connection.Connection, limit: int | None) -> No
 class Pool:
     """Worker processes, one task each at a time; a dead or hanging worker is replaced."""
 
-    def __init__(self, jobs: int, limit: int | None, timeout: float) -> None:
+    def __init__(self, jobs: int, limit: int | None, timeout: float, until: float = float("inf")) -> None:
+        """No task is handed out after `until` (time.monotonic())."""
+        self.until = until
         self.context = multiprocessing.get_context("spawn")
         self.limit, self.timeout = limit, timeout
         self.slots = [self._start() for _ in range(jobs)]
@@ -68,6 +71,8 @@ class Pool:
         """report(op, dtype, variant, status, detail, missing, seconds, cases, by_reference) for each row."""
         queue = collections.deque(tasks)
         while queue or any(slot["task"] for slot in self.slots):
+            if time.monotonic() > self.until:
+                queue.clear()
             for slot in self.slots:
                 if slot["task"] is None and queue:
                     slot["task"] = queue.popleft()
@@ -123,7 +128,7 @@ def select(args: argparse.Namespace) -> list[tuple]:
     wanted = CLAIMED if args.claimed else None
     if args.family:
         wanted = {name for family in args.family.split(",") for name in FAMILIES[family]}
-    variants = args.variant.split(",") if args.variant else VARIANT_NAMES
+    variants = args.variant.split(",") if args.variant else DEFAULT_VARIANTS
     tasks = []
     for op in op_db:
         name = op.formatted_name
@@ -135,6 +140,17 @@ def select(args: argparse.Namespace) -> list[tuple]:
         dtypes = sorted(supported) if args.dtype == "all" else [d for d in args.dtype.split(",") if d in supported]
         tasks += [(name, dtype, tuple(variants)) for dtype in dtypes]
     return tasks
+
+
+def resumed(path: str | None, tasks: list[tuple]) -> tuple[list[dict], list[tuple]]:
+    """The rows of an earlier run and what it left to do."""
+    if path is None or not os.path.exists(path):
+        return [], tasks
+    with open(path) as file:
+        rows = json.load(file)
+    done = {(row["op"], row["dtype"], row["variant"]) for row in rows}
+    left = [(op, dtype, tuple(v for v in vs if (op, dtype, v) not in done)) for op, dtype, vs in tasks]
+    return rows, [task for task in left if task[2]]
 
 
 def print_table(rows: list[dict], verbose: bool) -> None:
@@ -186,18 +202,25 @@ def main() -> int:
         "--claimed", action="store_true", help="the operators that tests/conformance/families.py claims"
     )
     parser.add_argument("--dtype", default="float32", help="dtype names, comma separated, or all (default float32)")
-    parser.add_argument("--variant", help=f"comma separated, of {', '.join(VARIANT_NAMES)} (default all)")
+    parser.add_argument("--variant", help=f"comma separated, of {', '.join(VARIANT_NAMES)} (default: the first six)")
     parser.add_argument("--samples", type=int, help="at most this many sample inputs a row (default all)")
     parser.add_argument("--jobs", type=int, default=1, help="worker processes (default 1)")
     parser.add_argument("--timeout", type=float, default=120, help="seconds for one row (default 120)")
+    parser.add_argument("--seconds", type=float, help="start no operator after this time; --resume goes on")
     parser.add_argument("--json", help="write all rows to this file")
+    parser.add_argument("--resume", action="store_true", help="keep the rows that the --json file has, run the others")
     parser.add_argument("-v", "--verbose", action="store_true", help="list passing rows and whole messages too")
     args = parser.parse_args()
+    if args.resume and not args.json:
+        parser.error("--resume needs --json FILE")
     tasks = select(args)
     if not tasks:
         print("no row matches")
         return 2
     rows: list[dict] = []
+    if args.resume:
+        rows, tasks = resumed(args.json, tasks)
+    earlier = len(rows)
 
     def report(op, dtype, variant, status, detail, missing, seconds, cases, by_reference) -> None:
         rows.append(
@@ -213,7 +236,8 @@ def main() -> int:
 
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
-        Pool(min(args.jobs, len(tasks)), args.samples, args.timeout).run(tasks, report)
+        until = time.monotonic() + args.seconds if args.seconds else float("inf")
+        Pool(min(args.jobs, len(tasks)), args.samples, args.timeout, until).run(tasks, report)
     except KeyboardInterrupt:
         print("interrupted: what follows is what was done", file=sys.stderr)
     if sys.stderr.isatty():
@@ -222,6 +246,10 @@ def main() -> int:
     if args.json:
         with open(args.json, "w") as file:
             json.dump(rows, file, indent=1)
+    unfinished = sum(len(variants) for _, _, variants in tasks) + earlier - len(rows)
+    if unfinished:
+        print(f"{unfinished} rows were not reached; the same command with --resume goes on")
+        return 1
     return 0 if all(row["status"] in ("pass", "none") for row in rows) else 1
 
 

@@ -1,4 +1,4 @@
-"""module_db: every claimed torch.nn module, in training and in evaluation mode, forward and backward against native."""
+"""module_db: every torch.nn module, in training and in evaluation mode, forward and backward against native."""
 
 import copy
 
@@ -8,20 +8,6 @@ from torch.testing._internal.common_modules import module_db
 
 from tests.conformance.crossing import DEVICE, Crossing, tensors_in
 
-# Not claimed: their operators have no kernel yet.
-UNCLAIMED = {
-    "nn.CTCLoss",
-    "nn.FractionalMaxPool2d",
-    "nn.FractionalMaxPool3d",
-    "nn.MultiLabelMarginLoss",
-    "nn.MultiMarginLoss",
-    "nn.ReflectionPad1d",
-    "nn.ReflectionPad2d",
-    "nn.ReflectionPad3d",
-    "nn.ReplicationPad1d",
-    "nn.ReplicationPad2d",
-    "nn.ReplicationPad3d",
-}
 # (module, mode): why it does not pass. Strict.
 EXPECTED_FAILURES = {}
 MODULES = {info.name: info for info in module_db}
@@ -50,13 +36,9 @@ def run(module: torch.nn.Module, args: tuple, kwargs: dict):
     return outputs, torch.autograd.grad(differentiable, wrt, seeds, allow_unused=True)
 
 
-def test_unclaimed_names_existing_modules():
-    assert sorted(UNCLAIMED - MODULES.keys()) == []
-
-
 def rows() -> list:
     params = []
-    for name in sorted(MODULES.keys() - UNCLAIMED):
+    for name in sorted(MODULES):
         for mode in ("train", "eval"):
             why = EXPECTED_FAILURES.get((name, mode))
             marks = [pytest.mark.xfail(reason=why, strict=True)] if why else []
@@ -74,7 +56,7 @@ def test_module(name: str, training: bool):
         if module_input.forward_input is None:
             continue
         made = module_input.constructor_input
-        native = info.module_cls(*made.args, **made.kwargs).train(training)
+        native = info.module_cls(*made.args, **made.kwargs).float().train(training)
         crossing = Crossing()
         ours = copy.deepcopy(native).to(DEVICE)
         args, kwargs = module_input.forward_input.args, module_input.forward_input.kwargs

@@ -144,6 +144,15 @@ def test_near_matches():
         case.choose(CASES, "qqqqqqq", "cpu")
 
 
+@pytest.mark.parametrize("backend", ["cpu", "cuda"])
+def test_cases_with_floors(backend):
+    chosen = case.choose(case.load(), "", backend, floors=True)
+    assert chosen and all(c.floor and backend in c.backends for c in chosen)
+    assert {c.family for c in chosen} >= {"pointwise", "matmul", "softmax", "norms", "losses", "models", "overhead"}
+    with pytest.raises(LookupError, match="floor"):
+        case.choose(CASES[:1], "", "cpu", floors=True)
+
+
 def test_limits():
     found = limits.Limits({1024: 8e10, 4096: 2e10}, {1024: 4e10}, {"float32": 1e11, "float64": 5e10})
     assert found.bandwidth_at(10) == 8e10 and found.bandwidth_at(1e9) == 2e10 and found.bandwidth_at(2048) == 5e10

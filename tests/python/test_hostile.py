@@ -9,6 +9,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 
+from minitorch_backend import coverage
 from tests.python.twin import check, check_error
 
 DEVICE = "minitorch"
@@ -289,3 +290,63 @@ def test_a_mask_may_index_itself(shape, number):
 def test_median_of_nothing(dtype):
     for median in (torch.median, torch.nanmedian):
         check(median, torch.empty(0, dtype=dtype))
+
+
+def test_every_operator_survives_hostile_arguments(tmp_path):
+    """A thinned run; `python -m tests.python.hostile --cases 50` is a long one."""
+    log = tmp_path / "log"
+    environment = {**os.environ, "MINITORCH_FALLBACK": "error"}
+    command = [sys.executable, "-m", "tests.python.hostile", "--cases", "2", "--log", str(log)]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True)
+    last = log.read_text().splitlines()[-1] if log.exists() else "the start"
+    assert done.returncode == 0 and last == "done", f"died in {last} (operator, case): {done.stderr[-500:]}"
+
+
+FREED = {
+    "foreach": lambda x: torch._foreach_add([x, x], 1.0),
+    "cat": lambda x: torch.cat([x, x]),
+    "item": lambda x: x[5].item(),
+    "view with an offset": lambda x: x[2:] + 1,
+    "out": lambda x: torch.add(torch.ones(6, device=x.device), 1, out=x),
+    "out of a reduction": lambda x: torch.sum(torch.ones(2, 6, device=x.device), 0, out=x),
+    "in-place": lambda x: x.exp_(),
+    "normal": lambda x: x.normal_(),
+    "take": lambda x: x.take(torch.tensor([0], device=x.device)),
+    "softmax": lambda x: x.softmax(0),
+    "matmul": lambda x: x @ x,
+    "layer norm": lambda x: F.layer_norm(x, (6,)),
+}
+
+
+@pytest.mark.parametrize("name", FREED)
+@pytest.mark.parametrize("left", [0, 8])
+def test_operators_see_that_memory_was_given_back(name, left):
+    x = torch.arange(6.0).to(DEVICE)
+    view = x[:]
+    x.untyped_storage().resize_(left)
+    with pytest.raises(RuntimeError, match=r"not allocated yet|out of bounds for storage of size"):
+        FREED[name](view)
+
+
+OWN_NAMES = {
+    "fft of no dimension": lambda x: torch.ops.aten._fft_r2c(x, [], 0, True),
+    "fft of a dimension that is not there": lambda x: torch.ops.aten._fft_r2c(x, [7], 0, True),
+    "fft of a dimension twice": lambda x: torch.ops.aten._fft_c2c(x + 0j, [0, 0], 0, True),
+    "inverse fft of a negative length": lambda x: torch.ops.aten._fft_c2r(x + 0j, [0], 0, -5),
+    "item of many": lambda x: torch.ops.aten._local_scalar_dense(x),
+    "item of none": lambda x: torch.ops.aten._local_scalar_dense(x[:0]),
+    "cummax into others": lambda x: torch.ops.aten._cummax_helper(x, x[:1].clone(), x.long(), 0),
+    "masked softmax of two shapes": lambda x: torch.ops.aten._masked_softmax_backward(x, x[:1].clone(), x > 0, 0),
+}
+
+
+@pytest.mark.parametrize("name", OWN_NAMES)
+def test_helpers_called_by_their_own_names(name):
+    with pytest.raises((RuntimeError, IndexError)):
+        OWN_NAMES[name](torch.arange(6.0, device=DEVICE))
+
+
+def test_what_is_refused_by_design_exists():
+    names = {name.removeprefix("aten::").partition(".")[0] for name in torch._C._dispatch_get_all_op_names()}
+    refused = {name for text in coverage.REFUSED.values() for name in text.split()}
+    assert len(refused & names) > 0.8 * len(refused)

@@ -36,11 +36,17 @@ struct HardtanhBackward {  // gradient, x
   MT_HD T operator()(T g, T x) const { return (x > low) & (x < high) ? g : T(0); }
 };
 
-MT_UNARY_FUNCTOR(Gelu, x* T(0.5) * (T(1) + math::erf_plain(x * T(kSqrtHalf))))
+// 1 + erf(x / sqrt(2)), twice the normal distribution function; never below zero, where the error of erf could take it.
+template <class T>
+MT_HD T twice_normal_cdf(T x) {
+  const T sum = T(1) + math::erf_plain(x * T(kSqrtHalf));
+  return sum < T(0) ? T(0) : sum;
+}
+MT_UNARY_FUNCTOR(Gelu, x* T(0.5) * twice_normal_cdf(x))
 template <class T>
 struct GeluBackward {  // gradient, x
   MT_HD T operator()(T g, T x) const {
-    const T cdf = T(0.5) * (T(1) + math::erf_plain(x * T(kSqrtHalf)));
+    const T cdf = T(0.5) * twice_normal_cdf(x);
     const T pdf = T(kInvSqrt2Pi) * math::exp(x * x * T(-0.5));
     return g * (cdf + x * pdf);
   }

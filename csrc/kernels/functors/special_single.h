@@ -159,6 +159,7 @@ MT_HD double lgamma(double x) {
   const double sine = HalfTurn(::fabs(a - ((a + kRound) - kRound))).sine;
   double reflected = log_normal<Precision::full>(kPi / (a * sine)) - value;
   reflected = sine == 0.0 ? INFINITY : reflected;
+  reflected = a >= 4503599627370496.0 ? INFINITY : reflected;  // every number from 2^52 on is an integer: a pole
   value = x < 0.0 ? reflected : value;
   value = a == INFINITY ? INFINITY : value;
   return x == 0.0 ? INFINITY : value;

@@ -1,0 +1,197 @@
+"""The error of every unary operator on all 65,536 inputs of both 16-bit floating types, in ulp, beside native's.
+
+    python tools/accuracy.py                             # the table
+    python tools/accuracy.py --write docs/accuracy.md    # the page
+
+The reference is native's result in float64. An ulp is the distance between neighbours of the 16-bit type at the
+reference. A result that is the reference rounded to the type has an error of at most half an ulp, also where that is an
+infinity; a NaN or an infinity where the reference rounds to something else counts as an infinite error.
+"""
+
+import argparse
+import pathlib
+import sys
+import warnings
+from collections.abc import Callable
+from typing import NamedTuple
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
+
+import torch
+import torch.nn.functional as F
+
+DTYPES = (torch.bfloat16, torch.float16)
+NAMES = [
+    "abs",
+    "acos",
+    "acosh",
+    "asin",
+    "asinh",
+    "atan",
+    "atanh",
+    "ceil",
+    "cos",
+    "cosh",
+    "deg2rad",
+    "digamma",
+    "erf",
+    "erfc",
+    "erfinv",
+    "exp",
+    "exp2",
+    "expm1",
+    "floor",
+    "frac",
+    "i0",
+    "lgamma",
+    "log",
+    "log10",
+    "log1p",
+    "log2",
+    "logit",
+    "neg",
+    "rad2deg",
+    "reciprocal",
+    "round",
+    "rsqrt",
+    "sigmoid",
+    "sign",
+    "sin",
+    "sinc",
+    "sinh",
+    "sqrt",
+    "square",
+    "tan",
+    "tanh",
+    "trunc",
+]
+SPECIAL = ["entr", "i0e", "i1", "i1e"]
+ACTIVATIONS = [
+    "celu",
+    "elu",
+    "gelu",
+    "hardsigmoid",
+    "hardswish",
+    "hardtanh",
+    "leaky_relu",
+    "logsigmoid",
+    "mish",
+    "relu",
+    "relu6",
+    "selu",
+    "silu",
+    "softplus",
+    "softshrink",
+    "softsign",
+    "tanhshrink",
+]
+
+
+# Bessel functions of infinities, where native multiplies an infinity by zero: theirs are not numbers.
+LIMITS = {"i0": torch.abs, "special.i1": torch.clone}
+BEHIND = {
+    "nn.functional.gelu": "1 + erf(x / sqrt(2)) cancels below x = -3, where ours rounds otherwise than native's; both "
+    "lose the relative error there",
+}
+
+
+def operators() -> dict[str, Callable[[torch.Tensor], torch.Tensor]]:
+    table = {name: getattr(torch, name) for name in NAMES}
+    table |= {f"special.{name}": getattr(torch.special, name) for name in SPECIAL}
+    table |= {f"nn.functional.{name}": getattr(F, name) for name in ACTIVATIONS}
+    table["nn.functional.gelu, tanh"] = lambda x: F.gelu(x, approximate="tanh")
+    return table
+
+
+class Row(NamedTuple):
+    """Largest errors in ulp, where ours lies furthest behind native's, and how many results are not the best ones."""
+
+    ours: float
+    native: float
+    behind: float
+    worst_input: float
+    off: int
+
+
+def every_value(dtype: torch.dtype) -> torch.Tensor:
+    return torch.arange(-(2**15), 2**15, dtype=torch.int32).to(torch.int16).view(dtype)
+
+
+def ulp_error(result: torch.Tensor, reference: torch.Tensor) -> torch.Tensor:
+    dtype = result.dtype
+    info = torch.finfo(dtype)
+    exponent = torch.frexp(reference.abs().clamp(min=info.tiny, max=info.max)).exponent - 1
+    ulp = torch.ldexp(torch.full_like(reference, info.eps), exponent)
+    got = result.double()
+    error = (got - reference).abs() / ulp
+    best = reference.to(dtype)
+    unusual = ~(got.isfinite() & best.isfinite())
+    same = (result == best) | (result.isnan() & best.isnan())
+    error[unusual] = torch.where(same, 0.0, float("inf")).double()[unusual]
+    return error
+
+
+def measure(name: str, dtype: torch.dtype) -> Row | None:
+    """None where native has no kernel for the dtype."""
+    fn = operators()[name]
+    x = every_value(dtype)
+    try:
+        native = fn(x)
+    except (RuntimeError, NotImplementedError):
+        return None
+    reference = fn(x.double())
+    if name in LIMITS:
+        reference = torch.where(x.isinf(), LIMITS[name](x.double()), reference)
+    ours = ulp_error(fn(x.to("minitorch")).cpu(), reference)
+    theirs = ulp_error(native, reference)
+    behind = torch.where(ours <= theirs, 0.0, ours - theirs)
+    place = int(behind.argmax())
+    return Row(float(ours.max()), float(theirs.max()), float(behind[place]), float(x[place]), int((ours > 0.5).sum()))
+
+
+def sweep() -> dict[str, dict[torch.dtype, Row]]:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        rows = {name: {d: measure(name, d) for d in DTYPES} for name in operators()}
+    return {name: {d: r for d, r in by.items() if r is not None} for name, by in rows.items()}
+
+
+def page(rows: dict[str, dict[torch.dtype, Row]]) -> str:
+    lines = [
+        "# Accuracy of 16-bit operators",
+        "",
+        f"Written by `make accuracy` for torch {torch.__version__.split('+')[0]}; do not edit by hand.",
+        "",
+        "Each operator on all 65,536 inputs, in ulp against float64. *behind*: how far the worst of our results lies "
+        "behind native's result for the same input. *off*: how many of our results are not the nearest value.",
+        "",
+        "| operator | dtype | ours | native | behind | off |",
+        "|---|---|---:|---:|---:|---:|",
+    ]
+    for name in sorted(rows):
+        for dtype, row in rows[name].items():
+            short = str(dtype).removeprefix("torch.")
+            lines.append(f"| {name} | {short} | {row.ours:.3g} | {row.native:.3g} | {row.behind:.2g} | {row.off} |")
+    lines += ["", "More than one ulp behind native:", ""]
+    lines += [f"- {name}: {reason}." for name, reason in BEHIND.items()]
+    return "\n".join([*lines, ""])
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--write", type=pathlib.Path, help="write the table to this Markdown file")
+    args = parser.parse_args()
+    rows = sweep()
+    text = page(rows)
+    if args.write:
+        args.write.write_text(text)
+    else:
+        print(text)
+    behind = {f"{n} {d}": r for n, by in rows.items() for d, r in by.items() if r.behind > 1 and n not in BEHIND}
+    for name, row in behind.items():
+        print(f"{name}: {row.behind:.3g} ulp behind native at {row.worst_input!r}", file=sys.stderr)
+    return 1 if behind else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
