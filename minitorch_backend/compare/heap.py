@@ -1,8 +1,9 @@
-"""Keeps the C library's heap from giving memory back between operator calls while a comparison runs.
+"""Which large blocks the C library's heap keeps between operator calls while a comparison runs.
 
 Native tensors come from malloc, which by default maps every large block anew: each large result of the reference
-costs page faults, as much as the arithmetic. With the thresholds raised, blocks are reused. Only where the C library
-is glibc.
+costs page faults, as much as the arithmetic. With the thresholds raised, blocks are reused. The copies and
+double-precision tensors of a judgement, which come once in a while, would leave holes in that heap that nothing else
+fills: they are mapped and given back. Only where the C library is glibc.
 """
 
 import contextlib
@@ -15,6 +16,9 @@ _DEFAULT = 128 * 1024
 _MMAP, _TRIM = 8 << 20, 16 << 20
 
 
+_libc: list[ctypes.CDLL] = []  # one entry for each comparison that has raised the thresholds
+
+
 @contextlib.contextmanager
 def reused_blocks() -> Iterator[None]:
     """While entered, blocks up to 8 MiB stay with the process; afterwards what is free goes back."""
@@ -24,9 +28,25 @@ def reused_blocks() -> Iterator[None]:
     libc = ctypes.CDLL(None)
     libc.mallopt(_MMAP_THRESHOLD, _MMAP)
     libc.mallopt(_TRIM_THRESHOLD, _TRIM)
+    _libc.append(libc)
     try:
         yield
     finally:
+        _libc.pop()
         libc.mallopt(_MMAP_THRESHOLD, _DEFAULT)
         libc.mallopt(_TRIM_THRESHOLD, _DEFAULT)
         libc.malloc_trim(0)
+
+
+@contextlib.contextmanager
+def passing_blocks() -> Iterator[None]:
+    """Within :func:`reused_blocks`: large blocks made while entered go back to the system as soon as they are free."""
+    if not _libc:
+        yield
+        return
+    _libc[-1].mallopt(_MMAP_THRESHOLD, _DEFAULT)
+    try:
+        yield
+    finally:
+        if _libc:
+            _libc[-1].mallopt(_MMAP_THRESHOLD, _MMAP)

@@ -39,12 +39,16 @@ ULP_FLOOR, ULP_TIMES = 1024.0, 64.0
 # Rounding errors of a serial sum of n terms walk as far as sqrt(n) times that, so n (inputs per result) counts.
 CONDITION_TIMES = 8.0
 MOST_TERMS = 4096.0
+TURNS = 12  # tries to change an integer: of two equal candidates a try moves one ahead with a probability of a third
+SHAKEN = 0.1  # relative movement of a result that leaves nothing of it
 BINS = 30  # of a histogram: 0, below 1/2 ulp, [1/2, 1), [1, 2), [2, 4), ..., not finite
 HISTOGRAM_SAMPLE = 1 << 16
 CHUNK = 1 << 16  # values whose errors are worked out at a time: temporaries stay small
 
 # Operators that may order equal keys as they like: their indices are checked by what they point at.
 TIES = {"aten::sort", "aten::topk", "aten::kthvalue", "aten::median", "aten::nanmedian", "aten::mode"}
+# Operators whose integers (pivots, ranks) follow from values that they round: those may turn on an ulp of the input.
+PIVOTED = ("aten::linalg_", "aten::_linalg_")
 
 
 @dataclass
@@ -96,12 +100,11 @@ def histogram_of(ulps: Tensor) -> list[int]:
 def errors(result: Tensor, arbiter: Tensor) -> Errors:
     """Errors of `result` (any floating dtype) against `arbiter` (its widened form)."""
     dtype = real_view(result).dtype
-    r, a = real_view(result).to(torch.float64).reshape(-1), real_view(arbiter).to(torch.float64).reshape(-1)
+    r, a = real_view(result).reshape(-1), real_view(arbiter).reshape(-1)
     if r.numel() == 0:
         return Errors()
-    if r.numel() > 2 * CHUNK:
-        return joined([_errors(x, y, dtype) for x, y in zip(r.split(CHUNK), a.split(CHUNK), strict=True)], dtype)
-    return joined([_errors(r, a, dtype)], dtype)
+    parts = zip(r.split(CHUNK), a.split(CHUNK), strict=True)
+    return joined([_errors(x.to(torch.float64), y.to(torch.float64), dtype) for x, y in parts], dtype)
 
 
 def _errors(r: Tensor, a: Tensor, dtype: torch.dtype) -> tuple[Errors, float, float, int]:
@@ -160,7 +163,8 @@ def suspected(mine: Errors, other: Errors, size: int = 4, elementwise: bool = Tr
 def explained(mine: Errors, movement: Errors, size: int, terms: float) -> bool:
     """Whether moving the inputs by one ulp moves the result about as far as `mine` is off."""
     if mine.wrong_class:
-        return movement.wrong_class > 0
+        # An infinity, the logarithm of a determinant for instance, is as good as a value of which no digit is certain.
+        return movement.wrong_class > 0 or movement.relative > SHAKEN
     times = CONDITION_TIMES * math.sqrt(min(max(terms, 1.0), MOST_TERMS))
     return (
         mine.norm <= times * movement.norm + NORM_FLOOR[size]
@@ -185,16 +189,16 @@ def map_tensors(value, function):
     return value
 
 
-def widen(args, kwargs, move=None):
+def widen(args, kwargs, move=None, apart=False):
     """Arguments with floating tensors as float64 and complex ones as complex128; `move(t)` may disturb each.
 
-    Two arguments that are the same memory with the same shape become one tensor again.
+    Two arguments that are the same memory with the same shape become one tensor again, unless they are kept `apart`.
     """
     memo: dict = {}
 
     def wide(t: Tensor) -> Tensor:
         key = (t.data_ptr(), t.dtype, tuple(t.shape), t.stride())
-        if key not in memo or t.numel() == 0:
+        if apart or key not in memo or t.numel() == 0:
             new = t.detach()
             if t.is_complex() or t.is_floating_point():
                 new = (move(new) if move else new).to(torch.complex128 if t.is_complex() else torch.float64)
@@ -256,14 +260,34 @@ class Arbiter:
         except Exception as error:
             self.failure = f"no arbiter: {type(error).__name__}: {str(error).splitlines()[0] if str(error) else ''}"
 
+    def moved(self, index: int, tries: int = 3):
+        """Result `index` with inputs that have moved by an ulp, some times over.
+
+        An operator rounds what it makes of each argument for itself, also where two arguments are one tensor: they move
+        apart, unless one is written.
+        """
+        generator = torch.Generator("cpu").manual_seed(self.seed)
+        for _ in range(tries):
+            args, kwargs = widen(*self.make_args(), nudge(generator), apart=not self.mutated)
+            yield outcome(self.operator, args, kwargs, self.mutated)[index].to(self.results[index].device)
+
+    def turned(self, index: int) -> bool:
+        """Whether an integer result changes when the inputs move by an ulp."""
+        try:
+            return not all(torch.equal(m, self.results[index]) for m in self.moved(index, TURNS))
+        except Exception:
+            return False
+
     def movement(self, index: int, dtype: torch.dtype) -> Errors:
         """How far result `index` moves when the inputs move by an ulp: the worst of three tries."""
         worst = Errors()
-        generator = torch.Generator("cpu").manual_seed(self.seed)
-        for _ in range(3):
+        tries = self.moved(index)
+        while True:
             try:
-                moved = outcome(self.operator, *widen(*self.make_args(), nudge(generator)), self.mutated)[index]
+                moved = next(tries, None)
             except Exception:
+                return worst
+            if moved is None:
                 return worst
             assert self.results is not None
             base = self.results[index]
@@ -274,7 +298,6 @@ class Arbiter:
                 max(worst.max_ulp, e.max_ulp), max(worst.mean_ulp, e.mean_ulp), max(worst.norm, e.norm),
                 max(worst.relative, e.relative), max(worst.wrong_class, e.wrong_class),
             )  # fmt: skip
-        return worst
 
 
 def errors_wide(moved: Tensor, base: Tensor, dtype: torch.dtype) -> Errors:
@@ -320,8 +343,11 @@ def judge_exact(subject: Tensor, reference: Tensor, arbiter: Tensor | None) -> J
     return Judgement(SUBJECT_WORSE if off_s else REFERENCE_WORSE, detail=text)
 
 
-def judge(subject, reference, arbiter: Arbiter | None, index: int = 0) -> Judgement:
-    """The verdict on one result. Tensors have the same shape and dtype and are on one device; numbers are Python's."""
+def judge(subject, reference, arbiter: Arbiter | None, index: int = 0, pivoted: bool = False) -> Judgement:
+    """The verdict on one result. Tensors have the same shape and dtype and are on one device; numbers are Python's.
+
+    `pivoted`: integers depend on rounded values (see PIVOTED).
+    """
     if not isinstance(subject, Tensor):
         same = subject == reference or (subject != subject and reference != reference)
         return Judgement(EQUAL if same else SUBJECT_WORSE, detail="" if same else f"{subject!r} against {reference!r}")
@@ -335,6 +361,8 @@ def judge(subject, reference, arbiter: Arbiter | None, index: int = 0) -> Judgem
         return Judgement(EQUAL, both, both)
     wide = arbiter.results[index] if arbiter is not None and arbiter.results is not None else None
     if not (subject.is_floating_point() or subject.is_complex()):
+        if pivoted and wide is not None and wide.shape == subject.shape and arbiter.turned(index):
+            return Judgement(BOTH_POOR, detail="they turn on the inputs' rounding")
         return judge_exact(subject, reference, wide)
     size = real_view(subject).element_size()
     if wide is None or wide.shape != subject.shape:

@@ -35,11 +35,16 @@ def host_memory(device: torch.device) -> bool:
     return _C.backend_name() == "cpu"
 
 
+MOST_WINDOWS = 4096  # kept for the next call with the same tensor: parameters and their gradients come each step
+
+
 class Mirror:
     """The tensors of `source` as the device `target` sees them."""
 
     def __init__(self, source: torch.device, target: torch.device) -> None:
         self.source, self.target = source, target
+        self.windows: dict[tuple, tuple[UntypedStorage, Tensor]] = {}
+        self.memory: dict[tuple[int, int], UntypedStorage] = {}
         self.same = source.type == target.type
         # Memory of the host, seen by the CPU without a copy.
         self.shares = not self.same and target.type == "cpu" and host_memory(source)
@@ -59,13 +64,38 @@ class Mirror:
 
     def tensor(self, t: Tensor) -> Tensor:
         """One tensor as the target sees it; it shares memory where it can."""
-        return t if self.same else window(self.storage(t.untyped_storage()), t, self.target)
+        if self.same:
+            return t
+        storage = t.untyped_storage()
+        return self.shared(storage, t)[1] if self.shares else window(self.storage(storage), t, self.target)
+
+    def shared(self, storage: UntypedStorage, t: Tensor) -> tuple[UntypedStorage, Tensor]:
+        """Storage and tensor as the target sees `t` of `storage`, for a mirror that shares; to be read only.
+
+        A window is no more than an address and a layout, so one that was made for the same address and layout before
+        is as good as a new one, whatever became of the tensor in between.
+        """
+        key = (
+            storage.data_ptr(), storage.nbytes(), t.dtype, t.shape, t.stride(), t.storage_offset(), t.is_conj(),
+            t.is_neg(),
+        )  # fmt: skip
+        known = self.windows.get(key)
+        if known is None:
+            if len(self.windows) >= MOST_WINDOWS:
+                self.windows.clear()
+                self.memory.clear()
+            seen = self.memory.get(key[:2])
+            if seen is None:
+                seen = self.memory[key[:2]] = self.storage(storage)
+            known = self.windows[key] = seen, window(seen, t, self.target)
+        return known
 
 
 class View:
     """The arguments of one call on the target device, each storage looked up once.
 
-    `source` names where a storage's content comes from: a function of the storage's id and the storage.
+    `source` names where a storage's content comes from: a function of the storage's id and the storage. Where it gives
+    None, or is None, the content is the subject's own.
     """
 
     __slots__ = ("kinds", "mirror", "source", "storages")
@@ -82,11 +112,19 @@ class View:
         key = storage._cdata
         seen = self.storages.get(key)
         if seen is None:
-            seen = self.storages[key] = self.source(key, storage)
+            seen = self.source(key, storage) if self.source is not None else None
+            if seen is None:
+                if self.mirror.shares:
+                    self.storages[key], found = self.mirror.shared(storage, t)
+                    return found
+                seen = self.mirror.storage(storage)
+            self.storages[key] = seen
             if seen is storage and not t.requires_grad:
                 return t
         elif seen is storage and not t.requires_grad:
             return t
+        if self.mirror.shares and seen.data_ptr() == storage.data_ptr():
+            return self.mirror.shared(storage, t)[1]
         return window(seen, t, self.mirror.target)
 
     def value(self, value: Any) -> Any:

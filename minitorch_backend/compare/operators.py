@@ -4,10 +4,14 @@ from typing import Any
 
 import torch
 
+from minitorch_backend.compare.parts import IN_PARTS
 from minitorch_backend.compare.references import REFERENCES
 
 # Run as they are: they compute nothing, or have to do with the process rather than with tensors.
-IGNORED = {"aten::lift_fresh", "aten::is_pinned", "aten::_pin_memory", "aten::record_stream", "aten::set_"}
+IGNORED = {
+    "aten::lift_fresh", "aten::is_pinned", "aten::_pin_memory", "aten::record_stream", "aten::set_",
+    "aten::_cudnn_rnn_flatten_weight",
+}  # fmt: skip
 IGNORED_NAMESPACES = {"profiler", "prim", "prims", "c10d", "_c10d_functional", "debugprims"}
 # Their results' values are whatever was in memory.
 UNINITIALISED = {
@@ -26,8 +30,11 @@ HIDDEN_WRITES = {
 # arguments that an operator uses as working memory.
 OPAQUE_RESULTS = {
     "aten::mkldnn_rnn_layer": (3,), "aten::_linalg_svd": (0, 2), "aten::_linalg_eigh": (1,), "aten::linalg_eig": (1,),
+    "aten::_cudnn_rnn": (3, 4), "aten::cudnn_batch_norm": (3,),
+    "aten::_scaled_dot_product_efficient_attention": (1, 2, 3),
+    "aten::_scaled_dot_product_flash_attention": (2, 3, 6, 7, 8),
 }  # fmt: skip
-WORKING_MEMORY = {"aten::mkldnn_rnn_layer_backward": "workspace"}
+WORKING_MEMORY = {"aten::mkldnn_rnn_layer_backward": "workspace", "aten::_cudnn_rnn_backward": "reserve"}
 # Operators tagged as random that draw only if this argument is not 0.
 DRAWS_IF = {
     "aten::_scaled_dot_product_fused_attention_overrideable": "dropout_p",
@@ -43,8 +50,9 @@ class Operator:
     """Facts about one overload, worked out once."""
 
     __slots__ = (
-        "draws_if", "full_name", "func", "ignored", "inplace_returns", "is_view", "mutated", "name", "opaque",
-        "per_element", "positions", "random", "reference", "reshapes", "substitute", "uninitialised", "working_memory",
+        "arbiter", "draws_if", "full_name", "func", "ignored", "inplace_returns", "is_view", "mutated", "name",
+        "opaque", "per_element", "positions", "random", "reference", "reshapes", "substitute", "uninitialised",
+        "working_memory",
     )  # fmt: skip
 
     def __init__(self, func: Any) -> None:
@@ -76,6 +84,7 @@ class Operator:
         self.draws_if = DRAWS_IF.get(schema.name)
         self.substitute = REFERENCES.get(schema.name)
         self.reference = self.substitute or func
+        self.arbiter = IN_PARTS.get(schema.name, self.reference)
 
     def draws(self, args: list, kwargs: dict) -> bool:
         """Whether a call takes random numbers."""

@@ -40,18 +40,24 @@ def linear_forward(input: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor
     return F.linear(input, weight, bias)
 
 
-_noise: dict[tuple, Tensor] = {}
+_masks: dict[tuple, Tensor] = {}
+_MOST_MASKS = 32  # between a dropout's forward and backward pass lie those of the layers above it
+_MASK_BYTES = 1 << 20  # of one that is kept
 
 
 def _dropout_noise(saved: Tensor, like: Tensor, strides: tuple[int, ...], p: float) -> Tensor:
-    """What native multiplies with, drawn from a saved engine; the last one is kept, for it is often wanted again."""
+    """What native multiplies with, drawn from a saved engine. Masks are kept, for each is wanted up to four times."""
     key = (saved.numpy().tobytes(), tuple(like.shape), strides, p, like.dtype)
-    if key not in _noise:
-        noise = torch.empty_strided(like.shape, strides, dtype=like.dtype, device="cpu")
-        noise.bernoulli_(1 - p, generator=_generator_of_engine(saved)).div_(1 - p)
-        _noise.clear()
-        _noise[key] = noise
-    return _noise[key]
+    mask = _masks.get(key)
+    if mask is None:
+        mask = torch.empty_strided(like.shape, strides, dtype=like.dtype, device="cpu")
+        mask.bernoulli_(1 - p, generator=_generator_of_engine(saved))
+        mask = mask.to(torch.bool)
+        if mask.numel() <= _MASK_BYTES:
+            if len(_masks) >= _MOST_MASKS:
+                del _masks[next(iter(_masks))]
+            _masks[key] = mask
+    return mask.to(like.dtype).div_(1 - p)
 
 
 def dropout_forward(input: Tensor, p: float) -> tuple[Tensor, Tensor]:
@@ -298,6 +304,122 @@ def rnn_layer_backward(
     )
 
 
+# CUDA's own operators: what attention, batch norm and recurrent layers become there. Results that only their own
+# backward pass reads (reserves, seeds, packed weights) come back empty.
+
+
+def efficient_attention(q, k, v, attn_bias, compute_log_sumexp, dropout_p=0.0, is_causal=False, *, scale=None):
+    s = _scores(q, k, _bias(attn_bias, q), is_causal, scale)
+    rows = -(-q.shape[2] // 32) * 32 if compute_log_sumexp else 0  # padded to the kernel's tiles
+    lse = torch.full((*q.shape[:2], rows), torch.inf, dtype=s.dtype, device=q.device)
+    if rows:
+        lse[..., : q.shape[2]] = torch.logsumexp(s, -1)
+    none = torch.zeros((), dtype=torch.int64, device=q.device)
+    return (torch.softmax(s, -1) @ v.to(s.dtype)).to(q.dtype), lse, none, none
+
+
+def efficient_attention_backward(
+    grad_out, q, k, v, attn_bias, out, lse, seed, offset, dropout_p, grad_input_mask, is_causal=False, *, scale=None
+):  # fmt: skip
+    grads = attention_backward(
+        grad_out, q, k, v, attn_bias, None, out, lse[..., : q.shape[2]], None, None, 0, 0, dropout_p, is_causal,
+        seed, offset, scale=scale,
+    )  # fmt: skip
+    return (*grads[:3], None)
+
+
+def flash_attention(q, k, v, dropout_p=0.0, is_causal=False, return_debug_mask=False, *, scale=None):
+    out, lse, *rest = attention_forward(q, k, v, None, dropout_p, is_causal, scale=scale)
+    return out, lse, *rest
+
+
+def flash_attention_backward(
+    grad_out, q, k, v, out, lse, cum_q, cum_k, max_q, max_k, dropout_p, is_causal, seed, offset, *, scale=None
+):  # fmt: skip
+    grads = attention_backward(
+        grad_out, q, k, v, None, None, out, lse, cum_q, cum_k, max_q, max_k, dropout_p, is_causal, seed, offset,
+        scale=scale,
+    )  # fmt: skip
+    return grads[:3]
+
+
+def cudnn_batch_norm(x, weight, bias, running_mean, running_var, training, momentum, eps):
+    results = torch.native_batch_norm(x, weight, bias, running_mean, running_var, training, momentum, eps)
+    return (*results, torch.empty(0, dtype=torch.uint8, device=x.device))
+
+
+def cudnn_batch_norm_backward(x, grad, weight, running_mean, running_var, save_mean, save_invstd, eps, reserve):
+    mask = [True, True, True]
+    return torch.ops.aten.native_batch_norm_backward(
+        grad, x, weight, running_mean, running_var, save_mean, save_invstd, True, eps, mask
+    )
+
+
+_CUDNN_MODES = (_RELU, _TANH, _LSTM, _GRU)
+
+
+def _cudnn_layers(x, weights, per_layer, hx, cx, mode, layers, batch_first, dropout, train, bidirectional, batch_sizes):
+    """By layer and direction, (input, weights, first states, results of rnn_layer_forward); and the last output."""
+    if batch_sizes or (dropout and train and layers > 1) or per_layer not in (2, 4):
+        raise NotImplementedError("packed sequences, dropout between layers and projections have no reference")
+    x, mode, found = x.transpose(0, 1) if batch_first else x, _CUDNN_MODES[mode], []
+    for layer in range(layers):
+        directions = []
+        for reverse in (False, True)[: 1 + bidirectional]:
+            i = layer * (1 + bidirectional) + reverse
+            w = [*weights[i * per_layer : (i + 1) * per_layer], None, None][:4]
+            first = hx[i : i + 1], None if cx is None else cx[i : i + 1]
+            directions.append((x, w, first, rnn_layer_forward(x, *w, *first, mode, reverse)))
+        x = torch.cat([d[3][0] for d in directions], -1)
+        found.append(directions)
+    return found, x
+
+
+def cudnn_rnn(
+    x, weights, per_layer, buffer, hx, cx, mode, hidden, proj, layers, batch_first, dropout, train, bidirectional,
+    batch_sizes, dropout_state,
+):  # fmt: skip
+    found, y = _cudnn_layers(
+        x, weights, per_layer, hx, cx, mode, layers, batch_first, dropout, train, bidirectional, batch_sizes
+    )
+    states = [torch.cat([d[3][n] for directions in found for d in directions]) for n in (1, 2)]
+    none = torch.empty(0, dtype=torch.uint8, device=x.device)
+    return y.transpose(0, 1) if batch_first else y, states[0], states[1], none, x.new_empty(0)
+
+
+def cudnn_rnn_backward(
+    x, weights, per_layer, buffer, hx, cx, y, grad_y, grad_hy, grad_cy, mode, hidden, proj, layers, batch_first,
+    dropout, train, bidirectional, batch_sizes, dropout_state, reserve, mask,
+):  # fmt: skip
+    found, top = _cudnn_layers(
+        x, weights, per_layer, hx, cx, mode, layers, batch_first, dropout, train, bidirectional, batch_sizes
+    )
+    if grad_y is None:
+        grad_y = torch.zeros_like(top)
+    elif batch_first:
+        grad_y = grad_y.transpose(0, 1)
+    of_weights, of_hx, of_cx = [], [], []
+    for layer in reversed(range(layers)):
+        below = 0
+        for reverse, part in zip(range(1 + bidirectional), grad_y.chunk(1 + bidirectional, -1), strict=True):
+            i = layer * (1 + bidirectional) + reverse
+            inputs, w, first, (out, _, _, gates, cells) = found[layer][reverse]
+            grads = rnn_layer_backward(
+                part, None if grad_hy is None else grad_hy[i : i + 1], None if grad_cy is None else grad_cy[i : i + 1],
+                inputs, w[0], w[1], *first, out, gates, cells, per_layer == 4, _CUDNN_MODES[mode], bool(reverse),
+                [True, True],
+            )  # fmt: skip
+            below = below + grads[0]
+            of_weights.append((i, [g for g in grads[1:5] if g is not None]))
+            of_hx.append((i, grads[5]))
+            of_cx.append((i, grads[6]))
+        grad_y = below
+    ordered = [g for _, gs in sorted(of_weights, key=lambda e: e[0]) for g in gs]
+    states = torch.cat([g for _, g in sorted(of_hx, key=lambda e: e[0])])
+    cells = None if cx is None else torch.cat([g for _, g in sorted(of_cx, key=lambda e: e[0])])
+    return grad_y.transpose(0, 1) if batch_first else grad_y, states, cells, ordered if mask[3] else []
+
+
 #: operator: function with its arguments. Strides of the results are not compared for these.
 REFERENCES = {
     "minitorch::linear_forward": linear_forward,
@@ -313,4 +435,12 @@ REFERENCES = {
     "aten::_thnn_fused_gru_cell_backward": gru_cell_backward,
     "aten::_scaled_dot_product_fused_attention_overrideable": attention_forward,
     "aten::_scaled_dot_product_fused_attention_overrideable_backward": attention_backward,
+    "aten::_scaled_dot_product_efficient_attention": efficient_attention,
+    "aten::_scaled_dot_product_efficient_attention_backward": efficient_attention_backward,
+    "aten::_scaled_dot_product_flash_attention": flash_attention,
+    "aten::_scaled_dot_product_flash_attention_backward": flash_attention_backward,
+    "aten::cudnn_batch_norm": cudnn_batch_norm,
+    "aten::cudnn_batch_norm_backward": cudnn_batch_norm_backward,
+    "aten::_cudnn_rnn": cudnn_rnn,
+    "aten::_cudnn_rnn_backward": cudnn_rnn_backward,
 }

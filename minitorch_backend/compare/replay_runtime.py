@@ -21,6 +21,7 @@ from minitorch_backend.compare.judge import (
     EQUAL,
     METADATA,
     NONDETERMINISTIC,
+    PIVOTED,
     REFERENCE_RAISED,
     SUBJECT_RAISED,
     Arbiter,
@@ -125,7 +126,9 @@ def execute(case: Case, device: str, operator: Any) -> Ran:
     if case.state is not None:
         set_state(device, case.state)
     leaves = [t for v in (*args, *kwargs.values()) for t in flat_tensors(v) if isinstance(t, Tensor)]
-    versions = [t._version for t in leaves]
+    targets = [t for n in case.written for t in flat_tensors(kwargs[n] if isinstance(n, str) else args[n])]
+    kept = [t for t in leaves if not any(t is w for w in targets)]
+    versions = [t._version for t in kept]
     names = {s._cdata: name for name, s in storages.items()}
     try:
         returned = operator(*args, **kwargs)
@@ -151,7 +154,7 @@ def execute(case: Case, device: str, operator: Any) -> Ran:
         before = case.storages[name]
         if len(before) == now.numel() and bytes(now.numpy().tobytes()) != before:
             changed.append(name)
-    if versions != [t._version for t in leaves]:
+    if versions != [t._version for t in kept]:
         changed.append("a version counter")
     return Ran([r.cpu() if isinstance(r, Tensor) else r for r in results], profile, changed)
 
@@ -212,7 +215,7 @@ def judge_case(case: Case, subject: str, reference: str) -> Judgement:
             if a is None or b is None:
                 continue
             usable = arbiter if arbiter is not None and arbiter.results and i < len(arbiter.results) else None
-            j = judge(a, b, on_host(usable), i)
+            j = judge(a, b, on_host(usable), i, case.op.startswith(PIVOTED))
             if (j.verdict in BAD, j.subject.norm if j.subject else 0.0) > (
                 worst.verdict in BAD, worst.subject.norm if worst.subject else 0.0
             ) or worst.verdict == EQUAL:  # fmt: skip

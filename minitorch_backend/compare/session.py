@@ -91,10 +91,23 @@ class _Surroundings:
             return compile(*args, **kwargs)
 
         torch.compile = noting_compile
+        ctc_loss = torch.ctc_loss
+
+        def ctc_loss_of_numbers(log_probs: Any, targets: Any, *lengths: Any, **kwargs: Any) -> Any:
+            """Lengths on the host as numbers, as torch takes them itself where no dispatch mode is on.
+
+            Under a mode it divides the losses by the tensor of lengths as it is, which fails on any other device.
+            """
+            if log_probs.device.type != "cpu" and all(on_host(t) for t in lengths[:2]):
+                lengths = (*(t.tolist() for t in lengths[:2]), *lengths[2:])
+            return ctc_loss(log_probs, targets, *lengths, **kwargs)
+
+        torch.ctc_loss = ctc_loss_of_numbers
 
         def restore() -> None:
             mode.__enter__ = enter
             torch.compile = compile
+            torch.ctc_loss = ctc_loss
 
         self.undo.append(restore)
         _active.append(recorder)
@@ -106,6 +119,10 @@ class _Surroundings:
         for name, value in flags().items():
             if value != self.flags[name]:
                 self.recorder.store.note(f"the program changed {name} from {self.flags[name]} to {value}")
+
+
+def on_host(value: Any) -> bool:
+    return type(value) is torch.Tensor and value.device.type == "cpu"
 
 
 def flags() -> dict[str, Any]:

@@ -17,7 +17,7 @@ from minitorch_backend.compare import judge
 from minitorch_backend.compare.session import _active
 from tests.compare.models import RUNS
 
-KEY = "PrivateUse1"
+KEYS = {"minitorch": "PrivateUse1", "cuda": "CUDA"}
 
 
 @dataclass
@@ -35,8 +35,9 @@ class Fault:
 class Planted:
     """A fault at work: counts, and remembers the call of the running comparison at which it first struck."""
 
-    def __init__(self, fault: Fault) -> None:
+    def __init__(self, fault: Fault, key: str) -> None:
         self.fault, self.first = fault, -1
+        self.keys = torch._C.DispatchKeySet(getattr(torch._C.DispatchKey, key))
         name, _, overload = fault.op.partition(".")
         namespace, base = name.split("::")
         self.qualified = f"{base}.{overload}" if overload else base
@@ -44,8 +45,7 @@ class Planted:
         self.namespace = namespace
 
     def right(self, *args: Any, **kwargs: Any) -> Any:
-        keys = torch._C.DispatchKeySet(torch._C.DispatchKey.PrivateUse1)
-        return self.kernel.call_boxed(keys, *args, **kwargs)
+        return self.kernel.call_boxed(self.keys, *args, **kwargs)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         if self.first < 0 and _active and self.fault.strikes(*args, **kwargs):
@@ -54,13 +54,14 @@ class Planted:
 
 
 @contextlib.contextmanager
-def planted(fault: Fault) -> Iterator[Planted]:
+def planted(fault: Fault, device: str = "minitorch") -> Iterator[Planted]:
     """The device with this one kernel wrong."""
-    work = Planted(fault)
-    work.kernel = torch.library.get_kernel(work.overload, KEY)
+    key = KEYS[device]
+    work = Planted(fault, key)
+    work.kernel = torch.library.get_kernel(work.overload, key)
     library = torch.library.Library(work.namespace, "IMPL")
     try:
-        library.impl(work.qualified, work, KEY, allow_override=True)
+        library.impl(work.qualified, work, key, allow_override=True)
         yield work
     finally:
         library._destroy()
@@ -305,9 +306,9 @@ class Result:
         return "" if said == wanted else f"said {said}, wanted {wanted} ({call.detail})"
 
 
-def run_fault(fault: Fault, **settings: Any) -> Result:
-    with planted(fault) as work:
-        report = compare.run(lambda: RUNS[fault.model]("minitorch", steps=1), **settings)
+def run_fault(fault: Fault, device: str = "minitorch", **settings: Any) -> Result:
+    with planted(fault, device) as work:
+        report = compare.run(lambda: RUNS[fault.model](device, steps=1), subject=device, **settings)
     return Result(fault, work.first, report)
 
 

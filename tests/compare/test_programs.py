@@ -173,6 +173,41 @@ def decompositions():
     torch.linalg.inv(a)
 
 
+def identities():
+    """Results of zeros and ones, whose errors in ulp say nothing, from arguments that are one tensor."""
+    for n in (3, 8, 33):
+        torch.manual_seed(n)
+        a = torch.randn(n, n, device=DEVICE)
+        torch.linalg.solve(a, a)
+        torch.linalg.solve(a.T, a.T)
+        torch.linalg.solve_triangular(a.triu(), a.triu(), upper=True)
+        torch.linalg.lstsq(a, a)
+        torch.cholesky_solve(a @ a.T, torch.linalg.cholesky(a @ a.T + torch.eye(n, device=DEVICE)))
+        torch.linalg.pinv(a) @ a
+        torch.cdist(a, a)
+
+
+def singular_matrices():
+    """Pivots, ranks and logarithms that turn on the last bit."""
+    for n in (3, 5, 8, 33):
+        torch.manual_seed(n + 12)
+        a = torch.randn(n, n, device=DEVICE)
+        b = torch.cat([a[: n // 2], a[: n - n // 2]])
+        torch.linalg.det(b)
+        torch.linalg.slogdet(b)
+        torch.linalg.lu_factor_ex(b)
+        torch.linalg.matrix_rank(b)
+
+
+def ctc_loss():
+    scores = torch.randn(10, 3, 5, device=DEVICE).log_softmax(2).requires_grad_()
+    targets = torch.randint(1, 5, (3, 4)).to(DEVICE)
+    lengths, target_lengths = torch.tensor([10, 9, 10]), torch.tensor([4, 3, 2])
+    F.ctc_loss(scores, targets, lengths, target_lengths).backward()
+    F.ctc_loss(scores, targets, lengths.tolist(), target_lengths.tolist(), reduction="sum").backward()
+    nn.CTCLoss(zero_infinity=True)(scores, targets, lengths.to(DEVICE), target_lengths.to(DEVICE)).backward()
+
+
 def copies_and_state():
     model = network()
     copy.deepcopy(model).load_state_dict(model.state_dict())
@@ -183,7 +218,8 @@ def copies_and_state():
 PROGRAMS = [
     autocast_and_scaler, checkpointing, accumulated_and_clipped, optimizers, tied_weights, sparse_gradients,
     complex_numbers, chains_of_views, views_in_place, hooks, own_function, function_transforms, inference,
-    double_backward, recurrent, attention_with_a_mask, shapes_from_data, decompositions, copies_and_state,
+    double_backward, recurrent, attention_with_a_mask, shapes_from_data, decompositions, identities,
+    singular_matrices, ctc_loss, copies_and_state,
 ]  # fmt: skip
 
 
