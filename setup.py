@@ -26,7 +26,13 @@ from setuptools.command.build_ext import build_ext
 ROOT = pathlib.Path(__file__).parent.resolve()
 SUPPORTED_TORCH = ((2, 11), (2, 14))
 ISAS = ("baseline", "avx2", "avx512")
-RUNTIME_HEADERS = ("core/half.h", "core/macros.h", "kernels/functors/math.h")
+RUNTIME_HEADERS = (
+    "core/half.h",
+    "core/macros.h",
+    "kernels/functors/math.h",
+    "kernels/functors/math_double.h",
+    "kernels/functors/polynomials.h",
+)
 
 
 def torch_location() -> tuple[pathlib.Path, str]:

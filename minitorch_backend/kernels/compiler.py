@@ -15,6 +15,14 @@ from minitorch_backend.kernels.errors import CompileError
 
 PACKAGE = pathlib.Path(__file__).resolve().parent
 INCLUDE = PACKAGE / "include"
+# What a source may include of csrc, with all that those include; setup.py puts them into the package.
+SHARED_HEADERS = (
+    "core/half.h",
+    "core/macros.h",
+    "kernels/functors/math.h",
+    "kernels/functors/math_double.h",
+    "kernels/functors/polynomials.h",
+)
 TIME_LIMIT = 300  # seconds for one compilation
 # As our own kernels are built; NaN and signed zero keep their meaning.
 CXX_FLAGS = ("-std=c++20", "-O3", "-fPIC", "-fopenmp", "-fno-math-errno", "-fno-trapping-math", "-Wall")
@@ -74,8 +82,7 @@ def version(compiler: str) -> str:
 def headers() -> str:
     """The text of the headers that a source may include."""
     first, ours = include_folders()
-    names = ("core/half.h", "core/macros.h", "kernels/functors/math.h")
-    return "".join(p.read_text() for p in (first / "minitorch_kernel.h", *(ours / n for n in names)) if p.exists())
+    return "".join(p.read_text() for p in (first / "minitorch_kernel.h", *(ours / n for n in SHARED_HEADERS)))
 
 
 @functools.cache

@@ -25,7 +25,10 @@ typedef unsigned long long uint64_t; typedef unsigned long long uintptr_t;
     "stdexcept": "",
     "cstring": "",
     "cmath": "",
-    "math.h": "",
+    "math.h": """#pragma once
+#define INFINITY __int_as_float(0x7f800000)
+#define NAN __int_as_float(0x7fffffff)
+""",
 }
 
 
@@ -52,7 +55,7 @@ def library() -> ctypes.CDLL:
 
 def headers() -> dict[str, str]:
     first, ours = compiler.include_folders()
-    texts = {name: (ours / name).read_text() for name in ("core/half.h", "core/macros.h", "kernels/functors/math.h")}
+    texts = {name: (ours / name).read_text() for name in compiler.SHARED_HEADERS}
     return {"minitorch_kernel.h": (first / "minitorch_kernel.h").read_text(), **texts, **STANDARD_HEADERS}
 
 

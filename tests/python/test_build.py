@@ -1,9 +1,11 @@
 """The build, every instruction set in it, and what is refused: a library for another torch, nonsense in variables."""
 
+import ast
 import importlib.metadata
 import json
 import os
 import pathlib
+import re
 import subprocess
 import sys
 
@@ -11,6 +13,7 @@ import pytest
 import torch
 
 from minitorch_backend import _load
+from minitorch_backend.kernels import compiler
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 BUILD_INFO = json.loads((ROOT / "minitorch_backend" / "_build_info.json").read_text())
@@ -43,6 +46,17 @@ def test_library_for_another_python_is_refused(tmp_path):
     info.write_text(json.dumps({**BUILD_INFO, "python": "cp27"}))
     with pytest.raises(ImportError, match="cp27"):
         _load.check_build(info)
+
+
+def test_the_package_has_every_header_that_sources_of_the_user_need():
+    """Sources compiled at run time include these; installed there is no source tree to find the rest in."""
+    names = compiler.SHARED_HEADERS
+    for name in names:
+        included = re.findall(r'^#include "([^"]+)"', (ROOT / "csrc" / name).read_text(), re.MULTILINE)
+        assert set(included) <= set(names), name
+    tree = ast.parse((ROOT / "setup.py").read_text())
+    assigned = {n.targets[0].id: n.value for n in tree.body if isinstance(n, ast.Assign)}
+    assert ast.literal_eval(assigned["RUNTIME_HEADERS"]) == names
 
 
 def test_package_that_is_not_built_says_how(tmp_path):
