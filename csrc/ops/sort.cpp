@@ -93,11 +93,16 @@ std::tuple<at::Tensor&, at::Tensor&> median_out(const at::Tensor& self, int64_t 
   return {values, indices};
 }
 
+// NaN, or for integers what native's conversion makes of it on the host.
+at::Scalar median_of_nothing(at::ScalarType type) {
+  if (!at::isIntegralType(type, /*includeBool=*/true)) return std::numeric_limits<double>::quiet_NaN();
+  if (type == at::kInt) return std::numeric_limits<int32_t>::min();
+  return type == at::kLong ? std::numeric_limits<int64_t>::min() : int64_t{0};
+}
+
 template <SelectOp op>
 at::Tensor median_all(const at::Tensor& self) {
-  // For integers whatever the conversion of a NaN gives, as native has it.
-  if (self.numel() == 0)
-    return empty({}, at::kFloat).fill_(std::numeric_limits<double>::quiet_NaN()).to(self.scalar_type());
+  if (self.numel() == 0) return empty({}, self.scalar_type()).fill_(median_of_nothing(self.scalar_type()));
   at::Tensor value = empty({}, self.scalar_type());
   const at::Tensor flat = self.reshape(-1), index = empty({}, at::kLong);
   select(op, flat, value, index, 0, /*keepdim=*/false);

@@ -133,7 +133,8 @@ class Machine:
                     "storage": storages.setdefault(storage._cdata, len(storages)),
                     "bytes": storage.nbytes(),
                     "version": x._version,
-                    "values": x.tolist(),
+                    # Native CUDA keeps the sign of zero where a sum of one number loses it on the CPU, as here.
+                    "values": (x + 0 if ASYNCHRONOUS else x).tolist(),
                 }
             )
         return rows

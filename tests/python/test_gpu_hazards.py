@@ -69,6 +69,7 @@ def test_memory_freed_while_another_stream_uses_it():
     mt.empty_cache()
     side = mt.Stream()
     x = torch.full((4 * MiB,), 3.0, device=DEVICE)
+    x[:8] * 2  # a kernel's first launch waits for the device
     mt.synchronize()
     where = x.data_ptr()
     with mt.stream(side):
@@ -91,6 +92,7 @@ def test_memory_of_one_stream_is_not_given_to_another():
     side = mt.Stream()
     with mt.stream(side):
         x = torch.ones(8 * MiB, device=DEVICE)
+        torch.zeros(8, device=DEVICE).mul_(2)
         where = x.data_ptr()
         busy(50)
         x.mul_(2)

@@ -141,11 +141,15 @@ __device__ __forceinline__ uint64_t ordered(T x) {
     if (x != x) return ~uint64_t{0};
     const auto bits = static_cast<uint64_t>(__double_as_longlong(x + 0.0));
     return bits >> 63 ? ~bits : bits | uint64_t{1} << 63;
-  } else if constexpr (is_floating_v<T>) {
-    const float f = convert<float>(x);
-    if (f != f) return 0xffffffffu;
-    const uint32_t bits = __float_as_uint(f + 0.0f);
+  } else if constexpr (std::is_same_v<T, float>) {
+    if (x != x) return 0xffffffffu;
+    const uint32_t bits = __float_as_uint(x + 0.0f);
     return bits >> 31 ? ~bits : bits | 0x80000000u;
+  } else if constexpr (is_half_v<T>) {
+    const float f = convert<float>(x);
+    if (f != f) return 0xffffu;
+    const uint32_t bits = f == 0.0f ? 0u : x.bits;
+    return bits >> 15 ? ~bits & 0xffffu : bits | 0x8000u;
   } else if constexpr (std::is_same_v<T, bool> || std::is_unsigned_v<T>) {
     return static_cast<uint64_t>(x);
   } else {
@@ -156,7 +160,7 @@ __device__ __forceinline__ uint64_t ordered(T x) {
 // Bytes of an ordered key that differ.
 template <class T>
 constexpr int key_bytes() {
-  return is_half_v<T> ? 4 : static_cast<int>(sizeof(T));
+  return static_cast<int>(sizeof(T));
 }
 
 }  // namespace radix
