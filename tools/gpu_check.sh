@@ -118,7 +118,7 @@ part_models() {
 
 part_bench() {
   MINITORCH_BACKEND=cuda run bench "$(limit bench 300)" bench.log \
-    "$python" -m minitorch_backend bench --floors --check --json "$results/bench.jsonl"
+    "$python" -m minitorch_backend bench --floors --quick --check --json "$results/bench.jsonl"
 }
 
 part_demo() {

@@ -47,6 +47,13 @@ bool overlaps(const at::Tensor& out, const at::Tensor& in) {
   return out.is_alias_of(in) && at::get_overlap_status(out, in) != at::MemOverlapStatus::No;
 }
 
+// What torch.set_float32_matmul_precision("high") allows a GPU.
+bool rounding_allowed() {
+  return at::globalContext().float32Precision(at::Float32Backend::CUDA, at::Float32Op::MATMUL) ==
+             at::Float32Precision::TF32 &&
+         !at::NoTF32Guard::should_disable_tf32();
+}
+
 at::Tensor without_neg(const at::Tensor& t) { return t.is_neg() ? t.resolve_neg() : t; }
 
 }  // namespace
@@ -68,6 +75,7 @@ void matrix_product(const at::Tensor& out, const at::Tensor& a_in, const at::Ten
   args.m = out.size(-2), args.n = out.size(-1), args.k = a.size(-1);
   args.a = matrix(a), args.b = matrix(b), args.c = matrix(out);
   args.alpha = to_scalar(alpha), args.beta = to_scalar(beta);
+  args.tf32 = args.dtype == DType::F32 && rounding_allowed();
   at::Tensor d;
   if (d_in.defined()) {
     d = without_neg(d_in.is_conj() ? d_in.resolve_conj() : d_in).expand(out.sizes());
