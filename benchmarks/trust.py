@@ -2,6 +2,7 @@
 
     python -m benchmarks.trust [--runs 10] [--only REGEX] [--json FILE]     # spread of the ratios over whole runs
     python -m benchmarks.trust --self [--only REGEX] [--json FILE]          # native against native, every case once
+    python -m benchmarks.trust ... --add                                    # to what the file has, from runs before
 
 Each run is a `minitorch bench` in a process of its own, since memory laid out anew moves a ratio more than another look
 does. The spread of a case is the range of its ratios by their median; beside it stands the spread without the highest
@@ -51,57 +52,61 @@ def spread(values: list[float]) -> float:
     return (max(values) - min(values)) / statistics.median(values)
 
 
-def measure_spread(runs: int, only: str, console: Console) -> dict:
-    ratios: dict[str, list[float]] = {}
-    times: dict[str, list[float]] = {}
-    machine: dict = {}
+def measure_spread(found: dict, runs: int, only: str, console: Console) -> None:
     for number in range(runs):
         run = bench(["--only", only], console)
-        machine = machine or run.machine
         for result in run.results.values():
             if result.timed:
-                ratios.setdefault(result.name, []).append(result.ratio)
-                times.setdefault(result.name, []).append(min(result.seconds.values()))
+                case = found["cases"].setdefault(result.name, {"ratios": [], "seconds": [], "load": []})
+                case["ratios"].append(result.ratio)
+                case["seconds"].append(min(result.seconds.values()))
+                case["load"].append(result.load)
+        found["machine"] = run.machine
         console.print(f"run {number + 1} of {runs}: {len(run.results)} cases")
-    cases = {}
-    for name, values in ratios.items():
-        middle = sorted(values)[1:-1] if len(values) > 4 else values
-        cases[name] = {
-            "seconds": statistics.median(times[name]), "median": statistics.median(values), "spread": spread(values),
-            "middle": spread(middle), "ratios": values,
-        }  # fmt: skip
-    return {"kind": "spread", "machine": machine, "cases": cases}
 
 
 def show_spread(found: dict, console: Console) -> bool:
     table = Table(box=None, pad_edge=False)
-    for heading in ("case", "time", "ratio", "spread", "without extremes", ""):
+    for heading in ("case", "runs", "time", "ratio", "spread", "without extremes", "load", ""):
         table.add_column(heading, justify="left" if heading == "case" else "right", overflow="fold")
     met = True
     for name, case in found["cases"].items():
-        counts = case["seconds"] >= SHORT
-        good = case["spread"] <= SPREAD
-        met = met and (good or not counts)
-        mark = "" if good else "above the goal" if counts else "short case"
-        table.add_row(name, f"{1e3 * case['seconds']:.2f} ms", f"{case['median']:.2f}", f"{case['spread']:.1%}",
-                      f"{case['middle']:.1%}", mark)  # fmt: skip
+        ratios, seconds = case["ratios"], statistics.median(case["seconds"])
+        middle = sorted(ratios)[1:-1] if len(ratios) > 4 else ratios
+        good = spread(ratios) <= SPREAD
+        met = met and (good or seconds < SHORT)
+        mark = "" if good else "short case" if seconds < SHORT else "above the goal"
+        table.add_row(name, str(len(ratios)), f"{1e3 * seconds:.2f} ms", f"{statistics.median(ratios):.2f}",
+                      f"{spread(ratios):.1%}", f"{spread(middle):.1%}", f"{max(case['load']):.0%}", mark)  # fmt: skip
     console.print(table)
     return met
 
 
-def measure_self(only: str, console: Console) -> dict:
+def measure_self(found: dict, only: str, console: Console) -> None:
     run = bench(["--against", "self", *(["--only", only] if only else [])], console)
-    timed = [r for r in run.results.values() if r.timed]
-    alarms = {r.name: [r.ratio, r.low, r.high] for r in timed if r.estimate.significant}
-    return {"kind": "self", "machine": run.machine, "cases": len(timed), "alarms": alarms}
+    found["machine"] = run.machine
+    for r in run.results.values():
+        if r.timed:
+            found["cases"][r.name] = [r.ratio, r.low, r.high, r.estimate.significant, r.load]
 
 
 def show_self(found: dict, console: Console) -> bool:
-    count, alarms = found["cases"], found["alarms"]
+    alarms = {name: case for name, case in found["cases"].items() if case[3]}
+    count = len(found["cases"])
     console.print(f"{count} cases of native against itself, {len(alarms)} called different ({len(alarms) / count:.1%})")
-    for name, (ratio, low, high) in alarms.items():
-        console.print(f"  {name}: {ratio:.3f} ({low:.3f} – {high:.3f})")
+    for name, (ratio, low, high, _, load) in alarms.items():
+        console.print(f"  {name}: {ratio:.3f} ({low:.3f} – {high:.3f}), load {load:.0%}")
     return len(alarms) <= FALSE_ALARMS * count
+
+
+def start(kind: str, path: pathlib.Path | None, add: bool) -> dict:
+    """An empty record, or what the file has."""
+    if add and path is not None and path.exists():
+        found = json.loads(path.read_text())
+        if found["kind"] != kind:
+            raise SystemExit(f"{path} is of another kind: {found['kind']}")
+        return found
+    return {"kind": kind, "machine": {}, "cases": {}}
 
 
 def main() -> int:
@@ -110,13 +115,15 @@ def main() -> int:
     parser.add_argument("--only", default="", metavar="REGEX", help="cases (default: a choice; with --self all)")
     parser.add_argument("--self", dest="against_self", action="store_true", help="race native against itself")
     parser.add_argument("--json", type=pathlib.Path, help="where the figures go")
+    parser.add_argument("--add", action="store_true", help="add to what the file has")
     args = parser.parse_args()
     console = Console(highlight=False)
+    found = start("self" if args.against_self else "spread", args.json, args.add)
     if args.against_self:
-        found = measure_self(args.only, console)
+        measure_self(found, args.only, console)
         met = show_self(found, console)
     else:
-        found = measure_spread(args.runs, args.only or CHOICE, console)
+        measure_spread(found, args.runs, args.only or CHOICE, console)
         met = show_spread(found, console)
     if args.json:
         args.json.parent.mkdir(parents=True, exist_ok=True)

@@ -2,10 +2,13 @@
 
     python tools/benchmarks_page.py
 
-A chapter a file, CPU before CUDA; the newest file of each machine and backend is enough to keep there.
+A chapter a file, CPU before CUDA; the newest file of each machine and backend is enough to keep there. What
+benchmarks/trust.py found (trust-*.json) is quoted at the end.
 """
 
+import json
 import pathlib
+import statistics
 import sys
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
@@ -14,8 +17,8 @@ sys.path.insert(0, str(ROOT))
 from minitorch_backend.bench import plots, report, results  # noqa: E402
 from minitorch_backend.bench.results import Result, Run  # noqa: E402
 
+RESULTS = ROOT / "benchmarks" / "results"
 PAGE = ROOT / "docs" / "benchmarks.md"
-IMAGES = ROOT / "docs" / "images"
 INTRODUCTION = """# Benchmarks
 
 Written by `make benchmarks-page` from [benchmarks/results](../benchmarks/results); do not edit by hand.
@@ -48,15 +51,15 @@ def line(r: Result) -> str:
     )
 
 
-def chapter(name: str, run: Run) -> list[str]:
+def chapter(name: str, run: Run, images: pathlib.Path) -> list[str]:
     done = list(run.results.values())
     facts = run.machine
     rival = facts.get("rival", "native")
     head = f"{facts['device']}, {'CUDA' if facts['backend'] == 'cuda' else 'CPU'}"
     where = f"torch {facts['torch']}, {facts['threads']} threads, {facts['isa']}, commit {facts['commit'][:10]}, "
-    where += facts["date"][:10]
+    where += f"{facts['date'][:10]}, {sum(r.took for r in done) / 60:.0f} minutes"
     lines = [f"## {head}", "", f"{where}. {report.summary(done, rival)}", ""]
-    for path in plots.save(run, IMAGES, f"{name}-"):
+    for path in plots.save(run, images, f"{name}-"):
         title = "Ratios by family" if path.name.endswith(plots.RATIOS) else "Roofline"
         lines += [f"![{title}](images/{path.name})", ""]
     lines += ["| family | cases | geometric mean of the ratios |", "|---|---|---|"]
@@ -66,15 +69,44 @@ def chapter(name: str, run: Run) -> list[str]:
     return [*lines, *(line(r) for r in done), ""]
 
 
+def trust(found: dict) -> list[str]:
+    """What one file of benchmarks/trust.py says."""
+    cases = found["cases"]
+    if found["kind"] == "self":
+        alarms = [f"{name} ({ratio:.3f})" for name, (ratio, _, _, significant, _) in cases.items() if significant]
+        text = f"Native raced against itself in {len(cases)} cases: {len(alarms)} were called different"
+        return [f"{text}{': ' + ', '.join(alarms) if alarms else ''}.", ""]
+    runs = max(len(case["ratios"]) for case in cases.values())
+    text = f"The same cases in {runs} runs, each in a process of its own; spread: range of the ratios by median."
+    lines = [text, "", "| case | time | ratio | spread | others' load at most |", "|---|---|---|---|---|"]
+    for name, case in cases.items():
+        ratios, middle = case["ratios"], statistics.median(case["ratios"])
+        lines.append(
+            f"| {name} | {report.seconds(statistics.median(case['seconds']))} | {middle:.2f} | "
+            f"{(max(ratios) - min(ratios)) / middle:.1%} | {max(case['load']):.0%} |"
+        )
+    return [*lines, ""]
+
+
+def write(source: pathlib.Path, page: pathlib.Path) -> list[str]:
+    """Write the page, its pictures into images/ beside it; the names of the runs. Without a run nothing is written."""
+    runs = {path.stem: results.read(path) for path in sorted(source.glob("*.jsonl"))}
+    lines = [INTRODUCTION]
+    for name, run in sorted(runs.items(), key=lambda item: (item[1].machine["backend"] == "cuda", item[0])):
+        lines += chapter(name, run, page.parent / "images")
+    records = [json.loads(path.read_text()) for path in sorted(source.glob("trust-*.json"))]
+    if records:
+        lines += ["## How far the figures can be trusted", "", *(line for record in records for line in trust(record))]
+    if runs:
+        page.write_text("\n".join(lines).rstrip() + "\n")
+    return list(runs)
+
+
 def main() -> int:
-    runs = {path.stem: results.read(path) for path in sorted((ROOT / "benchmarks" / "results").glob("*.jsonl"))}
+    runs = write(RESULTS, PAGE)
     if not runs:
         print("no result files in benchmarks/results: minitorch bench --json benchmarks/results/NAME.jsonl")
         return 1
-    lines = [INTRODUCTION]
-    for name, run in sorted(runs.items(), key=lambda item: (item[1].machine["backend"] == "cuda", item[0])):
-        lines += chapter(name, run)
-    PAGE.write_text("\n".join(lines))
     print(f"{PAGE.relative_to(ROOT)}: {', '.join(runs)}")
     return 0
 

@@ -55,6 +55,7 @@ CASES = [
     *attend("sdpa decoding", ((1, 12, 256, 64),), ((16, 16, 2048, 128),), queries=1),
     *attend("sdpa wide", (WIDE,), (), dtype=(torch.float32,)),
     *attend("sdpa causal", (HEADS,), (GPU_HEADS,), causal=True),
+    *attend("sdpa causal", (), (GPU_HEADS, GPU_WIDE), dtype=BF16, causal=True, cuda_floor=0.5),
     *attend("sdpa causal fwd+bwd", (HEADS,), (GPU_HEADS, GPU_WIDE), causal=True, grad=True, quick=True),
     *attend("sdpa causal fwd+bwd", (HEADS,), (GPU_HEADS, GPU_WIDE), dtype=BF16, causal=True, grad=True, cuda_floor=0.4),
     *attend("sdpa bool mask", (HEADS,), (GPU_HEADS,), mask="bool"),

@@ -25,6 +25,21 @@ def product(setup, m, n, k, batch=0, left=False, right=False):
     return forward(torch.matmul, a, b)
 
 
+def tf32(setup, m, n, k):
+    """The product at the precision of torch.set_float32_matmul_precision("high"), set around each call."""
+    a, b = setup.normal(m, k), setup.normal(k, n)
+
+    def work():
+        before = torch.get_float32_matmul_precision()
+        torch.set_float32_matmul_precision("high")
+        try:
+            return a @ b
+        finally:
+            torch.set_float32_matmul_precision(before)
+
+    return work
+
+
 def batched(setup, m, n, k, batch):
     return product(setup, m, n, k, batch)
 
@@ -42,6 +57,8 @@ ODD = ((1023, 1025, 1021), (257, 1031, 509))
 CASES = [
     *cases("square", product, ((512,) * 3, (1024,) * 3, (2048,) * 3), ((4096,) * 3,), floor=0.7, cuda_floor=0.8, quick=True,
            **COMMON),
+    *cases("square", product, (), ((1024,) * 3,), dtype=(torch.float32, BF16), **COMMON),
+    *cases("square tf32", tf32, (), ((4096,) * 3,), cuda_floor=0.6, **COMMON),
     *cases("square", product, ((64,) * 3, (128,) * 3, (256,) * 3), **COMMON),
     *cases("square", product, ((1024,) * 3,), ((4096,) * 3,), dtype=F64, **COMMON),
     *cases("square", product, ((1024,) * 3,), ((4096,) * 3, (8192,) * 3), dtype=BF16, cuda_floor=0.6, quick=True, **COMMON),
@@ -49,12 +66,16 @@ CASES = [
     *cases("odd", product, ODD, ((4097, 4095, 4093),), **COMMON),
     *cases("odd", product, ODD[:1], ((4097, 4095, 4093),), dtype=BF16, **COMMON),
     *cases("right transposed", lambda s, *n: product(s, *n, right=True), ((1024,) * 3,), ((4096,) * 3,), **COMMON),
+    *cases("right transposed", lambda s, *n: product(s, *n, right=True), (), ((4096,) * 3,), dtype=BF16, **COMMON),
     *cases("left transposed", lambda s, *n: product(s, *n, left=True), ((1024,) * 3,), ((4096,) * 3,), **COMMON),
+    *cases("left transposed", lambda s, *n: product(s, *n, left=True), (), ((4096,) * 3,), dtype=BF16, **COMMON),
     *cases("both transposed", lambda s, *n: product(s, *n, left=True, right=True), ((1024,) * 3,), ((4096,) * 3,),
            dtype=(torch.float32, BF16), **COMMON),
     *cases("few rows", product, ((8, 4096, 4096),), ((16, 16384, 16384),), dtype=(torch.float32, BF16), quick=True, **COMMON),
     *cases("few columns", product, ((4096, 8, 4096),), ((16384, 16, 16384),), **COMMON),
     *cases("tall", product, ((65536, 64, 64),), ((2**20, 64, 64),), **COMMON),
+    *cases("transformer", product, (), ((8192, 3072, 768), (768, 768, 8192)), dtype=BF16, **COMMON),
+    *cases("classifier", lambda s, m, n, k: product(s, m, n, k, right=True), (), ((8192, 50257, 768),), dtype=BF16, **COMMON),
     *cases("short inner", product, ((2048, 2048, 16),), ((8192, 8192, 32),), **COMMON),
     *cases("long inner", product, ((64, 64, 65536),), ((128, 128, 2**20),), **COMMON),
     *cases("matrix by vector", lambda s, m, k: forward(torch.mv, s.normal(m, k), s.normal(k)), ((4096, 4096),),

@@ -76,6 +76,40 @@ def model(name, build, shape, classes, backend, dtype=torch.float32, floor=None,
     ]
 
 
+def step(name, build, shape, classes, backend, optimizer, floor=None, last=False):
+    """A training step under autocast to bf16: zero_grad, forward, cross-entropy, backward, optimizer. last: channels_last."""
+    data = tokens(*shape, classes) if build in LANGUAGE_MODELS else images(*shape, classes=classes)
+
+    def make(setup: Setup) -> Work:
+        network = setup.module(build)
+        x, target = data(setup)
+        if last:
+            network, x = (t.to(memory_format=torch.channels_last) for t in (network, x))
+        chosen = optimizer(network.parameters())
+
+        def work() -> torch.Tensor:
+            chosen.zero_grad()
+            with torch.autocast(setup.device.type, BF16, enabled=not setup.reference):
+                scores = network(x).flatten(0, -2)
+            loss = F.cross_entropy(scores if setup.reference else scores.float(), target.flatten())
+            loss.backward()
+            chosen.step()
+            return loss.detach()
+
+        return work
+
+    size = "x".join(map(str, shape))
+    return Case(f"{name} training step {size} bf16 autocast", make, backends=(backend,), floor=floor)
+
+
+def adamw(parameters) -> torch.optim.Optimizer:
+    return torch.optim.AdamW(parameters, lr=1e-5, fused=True)
+
+
+def momentum(parameters) -> torch.optim.Optimizer:
+    return torch.optim.SGD(parameters, lr=1e-3, momentum=0.9, foreach=True)
+
+
 def decode(name, build, batch, past, backend, dtype=torch.float32):
     """One more token for each sequence, with keys and values of the past in a cache."""
 
@@ -142,7 +176,10 @@ CASES = [
     *model("GPT-2 124M", GPT2, (1, 128), 50304, "cpu"),
     *model("GPT-2 124M", GPT2, (8, 1024), 50304, "cuda", floor=0.8),
     *model("GPT-2 124M", GPT2, (16, 1024), 50304, "cuda", dtype=BF16, floor=0.8),
+    step("GPT-2 124M", GPT2, (16, 1024), 50304, "cuda", adamw, floor=0.8),
+    step("ResNet-50", ResNet50, (64, 3, 224, 224), 1000, "cuda", momentum, floor=0.5, last=True),
     *model("Llama-style", small_llama, (2, 128), 8192, "cpu"),
+    step("Llama-style", small_llama, (2, 128), 8192, "cpu", adamw),
     *model("Llama-style", small_llama, (2, 128), 8192, "cpu", dtype=BF16),
     *model("Llama-style", Llama, (8, 1024), 32000, "cuda", dtype=BF16),
     *model("LSTM", LSTM, (16, 32), 1000, "cpu"),

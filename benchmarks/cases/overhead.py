@@ -33,6 +33,7 @@ CASES = [
     *cases("view", lambda s, n: forward(lambda x: x.view(2, n // 2), s.normal(n)), **BOTH, quick=True),
     *cases("slice", unary(lambda x: x[2:5]), **BOTH),
     *cases("sum", unary(torch.sum), **BOTH),
+    *cases("mm", lambda s, n: forward(torch.mm, s.normal(n, n), s.normal(n, n)), **BOTH, cuda_floor=1.0),
     *cases("cat", lambda s, n: forward(lambda x, y: torch.cat((x, y)), s.normal(n), s.normal(n)), **BOTH),
     *cases("empty", lambda s, n: lambda: torch.empty(n, device=s.device), **BOTH, check="none",
            unchecked="the values are whatever was in memory"),

@@ -25,6 +25,9 @@ CASES = [
     *(case for name, function in (("exp", torch.exp), ("tanh", torch.tanh), ("sigmoid", torch.sigmoid), ("gelu", F.gelu))
       for case in cases(name, unary(function), (LARGE, CACHED), (GPU,), elements=times(2), flops=ONE, floor=1.0,
                         cuda_floor=0.95, quick=name in ("exp", "gelu"))),
+    *cases("gelu", unary(F.gelu), (), (GPU,), dtype=torch.bfloat16, elements=times(2), flops=ONE, cuda_floor=0.95),
+    *cases("add channels", lambda s, b, c, h, w: forward(torch.add, s.normal(b, c, h, w), s.normal(c, 1, 1)),
+           ((8, 64, 112, 112),), ((64, 64, 112, 112),), elements=times(2), flops=ONE),
     *cases("silu", unary(F.silu), (LARGE // 4,), (GPU,), dtype=(torch.float32, *HALVES), elements=times(2), flops=ONE),
     *cases("exp", unary(torch.exp), (LARGE // 4,), (GPU // 2,), dtype=torch.float64, elements=times(2), flops=ONE),
     *cases("sin", unary(torch.sin), (LARGE // 4,), (GPU,), elements=times(2), flops=ONE),

@@ -16,6 +16,8 @@ CASES = [
            (IMAGES,), (GPU_IMAGES,), flops=times(2.25), **HALF),
     *cases("max 2x2 fwd+bwd", differentiated(lambda x: F.max_pool2d(x, 2)), (IMAGES,), (GPU_IMAGES,), elements=times(2.5),
            flops=times(2)),
+    *cases("max 3x3 stride 2 fwd+bwd", differentiated(lambda x: F.max_pool2d(x, 3, 2, 1)), (IMAGES,), ((64, 64, 112, 112),),
+           elements=times(2.5), flops=times(2.25)),
     *cases("avg 3x3", unary(lambda x: F.avg_pool2d(x, 3, 1, 1)), (IMAGES,), (GPU_IMAGES,), elements=times(2), flops=times(9)),
     *cases("avg 2x2 fwd+bwd", differentiated(lambda x: F.avg_pool2d(x, 2)), (IMAGES,), (GPU_IMAGES,), elements=times(2.5),
            flops=times(2), dtype=torch.bfloat16),

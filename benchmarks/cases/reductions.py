@@ -17,6 +17,7 @@ CASES = [
     *cases("sum int64", lambda s, n: forward(torch.sum, s.integers(100, n)), (LARGE // 2,), (GPU,), bytes=times(8), flops=ONE),
     *cases("sum rows", unary(lambda x: x.sum(-1)), (SQUARE, (262144, 32)), (GPU_SQUARE,), quick=True, **COMMON),
     *cases("sum columns", unary(lambda x: x.sum(0)), (SQUARE, (262144, 32)), (GPU_SQUARE,), quick=True, **COMMON),
+    *cases("sum columns", unary(lambda x: x.sum(0)), (), (GPU_SQUARE,), dtype=torch.bfloat16, **COMMON),
     *cases("sum middle", unary(lambda x: x.sum(1)), (CUBE,), (GPU_CUBE,), **COMMON),
     *cases("sum ends", unary(lambda x: x.sum((0, 2))), (CUBE,), (GPU_CUBE,), **COMMON),
     *cases("mean rows", unary(lambda x: x.mean(-1)), (SQUARE,), (GPU_SQUARE,), dtype=torch.bfloat16, **COMMON),

@@ -24,6 +24,7 @@ import torch
 
 Work = Callable[[], Any]
 _drawn: dict[Any, Any] | None = None
+MOST_DRAWN = 2**24 + 3  # odd, so that rows of a matrix differ
 REFERENCE_DTYPES = {torch.complex64: torch.complex128}
 
 
@@ -64,12 +65,15 @@ class Setup:
         dtype = dtype or self.dtype
         drawn = torch.float64 if dtype in (torch.float64, torch.complex128) else torch.float32
         drawn = torch.complex64 if dtype == torch.complex64 else drawn
-        values = self._draw(("normal", shape, drawn), lambda g: torch.randn(shape, generator=g, dtype=drawn))
+        draw = lambda count, g: torch.randn(count, generator=g, dtype=drawn)  # noqa: E731
+        values = self._draw(("normal", shape, drawn), lambda g: _repeated(draw, shape, g))
         return self.place((values * scale).to(dtype)).requires_grad_(grad)
 
     def uniform(self, *shape: int, low: float = 0.0, high: float = 1.0, dtype: torch.dtype | None = None) -> Any:
         """Uniform random numbers."""
-        values = self._draw(("uniform", shape), lambda g: torch.rand(shape, generator=g))
+        values = self._draw(
+            ("uniform", shape), lambda g: _repeated(lambda count, g: torch.rand(count, generator=g), shape, g)
+        )
         return self.place((values * (high - low) + low).to(dtype or self.dtype))
 
     def integers(self, high: int, *shape: int, dtype: torch.dtype = torch.int64) -> torch.Tensor:
@@ -91,6 +95,15 @@ class Setup:
 
         module = copy.deepcopy(self._draw("module", build)).to(self.dtype)
         return module.to(self.device, torch.float64) if self.reference else module.to(self.device)
+
+
+def _repeated(
+    draw: Callable[[int, torch.Generator], torch.Tensor], shape: tuple[int, ...], generator: torch.Generator
+) -> torch.Tensor:
+    """Random numbers of a shape. They repeat after MOST_DRAWN: drawing takes a second for every 100 million."""
+    count = math.prod(shape)
+    values = draw(min(count, MOST_DRAWN), generator)
+    return values.repeat(-(-count // MOST_DRAWN))[:count].view(shape) if count > MOST_DRAWN else values.view(shape)
 
 
 @contextlib.contextmanager
@@ -233,7 +246,9 @@ def load(folder: pathlib.Path | None = None) -> list[Case]:
 
 
 def choose(cases: list[Case], only: str, backend: str, quick: bool = False, floors: bool = False) -> list[Case]:
-    """The cases of a backend whose full name the regular expression is found in; with `floors` those that have one.
+    """The cases of a backend whose full name the regular expression is found in.
+
+    ``floors`` leaves those that must reach a ratio, ``quick`` those of the rough look, where there are any.
 
     Raises LookupError, which names near matches, when there is none, and re.error for a bad expression.
     """
@@ -244,6 +259,8 @@ def choose(cases: list[Case], only: str, backend: str, quick: bool = False, floo
         raise LookupError(f"no case on {backend} matches {only!r}; {near(only, [case.full_name for case in here])}")
     if floors and not (found := [case for case in found if case.floor]):
         raise LookupError(f"no case on {backend} that matches {only!r} has a floor")
+    if floors:
+        return found
     return [case for case in found if case.quick] or found if quick else found
 
 

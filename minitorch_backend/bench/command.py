@@ -64,9 +64,7 @@ def choose_cases(
 ) -> list[Case]:
     try:
         return cases_module.choose(cases_module.load(folder), only, backend, quick, floors)
-    except LookupError as error:
-        raise click.ClickException(str(error)) from None
-    except (FileNotFoundError, ValueError) as error:
+    except (LookupError, FileNotFoundError, ValueError) as error:
         raise click.ClickException(str(error)) from None
     except re.error as error:
         raise click.BadParameter(f"{only!r} is not a regular expression: {error}", param_hint="--only") from None
@@ -137,7 +135,10 @@ def gate(done: list[Result], old: Run | None, new: Run, force: bool, console: Co
     "--only", default="", metavar="REGEX", help="Cases whose name it is found in.", shell_complete=complete_families
 )
 @click.option("--quick", is_flag=True, help="A choice of cases, few rounds: a rough look in under three minutes.")
-@click.option("--floors", is_flag=True, help="Only cases that have a floor; with --check: are all of them reached?")
+@click.option(
+    "--floors", is_flag=True, help="Only cases that must reach a ratio; with --quick all of them in few rounds."
+)
+@click.option("--resume", is_flag=True, help="Keep what the --json file has, of this machine and commit; run the rest.")
 @click.option(
     "--against", default="native", metavar="native|cpu|cuda|compile|self|FILE", show_default=True,
     help="The rival; self races native against itself. FILE: an older result (.jsonl) or a kernel file (.py).",
@@ -224,17 +225,32 @@ class Command:
         start = time.perf_counter()
         gc.collect()
         gc.freeze()  # what is there already is not looked at again after every case
-        found = measure_limits(self.backend, self.console)
+        before = self.earlier(facts)
+        found = before.limits if before else measure_limits(self.backend, self.console)
         self.console.print(report.limits_table(found))
         budget = race.QUICK if self.quick else race.Budget()
         runner = Runner(sides, found, budget, not self.no_memory)
-        writer = results.Writer(self.json_path, facts, found)
-        done = run_cases(runner, chosen, writer, self.console)
+        kept = list(before.results.values()) if before else []
+        names = {r.name for r in kept}
+        writer = results.Writer(self.json_path, facts, found, kept)
+        done = kept + run_cases(runner, [c for c in chosen if c.full_name not in names], writer, self.console)
         runner.close()
         writer.close()
         code = self.finish(done, Run(facts, found, {r.name: r for r in done}), old or recorded)
         self.console.print(f"{time.perf_counter() - start:.0f} s; results: {self.json_path}", style="dim")
         return code
+
+    def earlier(self, facts: dict) -> Run | None:
+        """The run that --resume goes on with. Raises ClickException when it was of something else."""
+        if not self.resume or not self.json_path.exists():
+            return None
+        run = read_run(self.json_path)
+        found = machine.differences(
+            run.machine, facts, (*machine.SAME_MACHINE, *machine.SAME_VERSION, "commit", "rival")
+        )
+        if found:
+            raise click.ClickException(f"{self.json_path} cannot be resumed, it is of another run: {'; '.join(found)}")
+        return run
 
     def finish(self, done: list[Result], run: Run, old: Run | None) -> int:
         rival = done[0].rival if done else "native"

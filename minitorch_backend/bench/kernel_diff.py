@@ -1,12 +1,13 @@
 """A user's kernel against native, on PyTorch's own sample inputs, in a process of its own.
 
-    python -m minitorch_backend.bench.kernel_diff FILE
+    python -m minitorch_backend.bench.kernel_diff FILE FOLDER
 
 The parent, ``diff``, starts this with a time limit and with poisoned memory, so that a write outside a tensor is found
-and a read of memory that was never written shows as NaN. A line of JSON a finding comes back; when the process dies or
-hangs, its last note says at which sample.
+and a read of memory that was never written shows as NaN. The child writes a line of JSON a finding into the folder, not
+to its output, where a kernel may print too; when it dies or hangs, its last note says at which sample.
 """
 
+import contextlib
 import json
 import os
 import pathlib
@@ -25,6 +26,9 @@ from minitorch_backend.kernels.overriding import Override
 
 SAMPLES = 40
 TIME_LIMIT = 120.0
+FINDINGS, NOTE, ERRORS, END = "findings", "note", "errors", "end"  # files; the last one says that all was examined
+MOST_LINES = 60  # of a compiler's message
+SHOWN = 20  # last lines that a kernel printed before it died
 PREFIXES = ("native_", "_")
 
 
@@ -56,7 +60,11 @@ def infos(base: str) -> list[Any]:
 
 def to_device(value: Any, device: str) -> Any:
     if isinstance(value, torch.Tensor):
-        return value.detach().to(device)
+        value = value.detach()
+        if any(stride == 0 for stride in value.stride()):  # elements that share memory cannot be written one by one
+            return value.to(device)
+        # .to() would lay a tensor with gaps out anew
+        return torch.empty_strided(value.shape, value.stride(), dtype=value.dtype, device=device).copy_(value)
     if isinstance(value, (list, tuple)):
         return type(value)(to_device(v, device) for v in value)
     return {k: to_device(v, device) for k, v in value.items()} if isinstance(value, dict) else value
@@ -86,6 +94,14 @@ def describe(sample: Any) -> str:
     return f"shapes {shapes}, {sample.kwargs or ''}".rstrip(", ")
 
 
+def changed(inputs: Any, sample: Any) -> bool:
+    """Whether an operator that only reads its inputs has written into them."""
+    pairs = zip(
+        accuracy.tensors(inputs), accuracy.tensors([sample.input, list(sample.args), sample.kwargs]), strict=True
+    )
+    return any(not torch.equal(torch.nan_to_num(a.cpu()), torch.nan_to_num(b)) for a, b in pairs)
+
+
 def examine(override: Override, dtype: torch.dtype, note: Any) -> Finding:
     """Run the samples of all OpInfos with the override in force; the first one that is wrong ends it."""
     finding = Finding(override.operator.name, str(dtype).removeprefix("torch."), "ok")
@@ -95,22 +111,27 @@ def examine(override: Override, dtype: torch.dtype, note: Any) -> Finding:
         for title, sample in samples(info, dtype):
             where = f"{info.formatted_name}, {title}: {describe(sample)}"
             note(where)
-            call = lambda s, move: info.op(move(s.input), *move(s.args), **move(s.kwargs))  # noqa: B023, E731
+            call = lambda s: info.op(s[0], *s[1], **s[2])  # noqa: B023, E731
+            given = [sample.input, list(sample.args), sample.kwargs]
             try:
-                native = call(sample, lambda v: to_device(v, "cpu"))
-                reference = call(sample, lambda v: promote(to_device(v, "cpu")))
+                native = call(to_device(given, "cpu"))
+                reference = call(promote(to_device(given, "cpu")))
             except (RuntimeError, TypeError, ValueError):
                 continue  # native refuses: nothing to compare with
             before = override.calls
             try:
+                inputs = to_device(given, "minitorch")
                 with override:
-                    ours = call(sample, lambda v: to_device(v, "minitorch"))
+                    ours = call(inputs)
                     torch.minitorch.synchronize()
             except Exception as error:
                 return Finding(finding.operator, finding.dtype, "failed", finding.samples, message=f"{where}\n{error}")
             if override.calls == before:
                 continue
             finding.samples += 1
+            if changed(inputs, sample):
+                finding.verdict, finding.message = "wrong", f"{where}\nthe kernel writes into its input"
+                return finding
             judged = accuracy.compare(
                 accuracy.snapshot(native, torch.device("cpu")), accuracy.snapshot(ours, torch.device("cpu")),
                 accuracy.snapshot(reference, torch.device("cpu")),
@@ -127,44 +148,56 @@ def examine(override: Override, dtype: torch.dtype, note: Any) -> Finding:
     return finding
 
 
-def child(path: pathlib.Path, notes: pathlib.Path) -> None:
+def child(path: pathlib.Path, folder: pathlib.Path) -> None:
     """The work of the child process: a line of JSON a finding."""
     from minitorch_backend.kernels import files
 
     def note(text: str) -> None:
-        notes.write_text(text)
+        (folder / NOTE).write_text(text)
 
     note("loading and compiling the file")
-    for override in files.load(path):
-        for dtype in sorted(override.dtypes or {torch.float32}, key=str):
-            print(json.dumps(asdict(examine(override, dtype, note))), flush=True)
+    with (folder / FINDINGS).open("w") as found:
+        for override in files.load(path):
+            for dtype in sorted(override.dtypes or {torch.float32}, key=str):
+                print(json.dumps(asdict(examine(override, dtype, note))), file=found, flush=True)
+    (folder / END).touch()
 
 
 def diff(path: pathlib.Path, time_limit: float = TIME_LIMIT) -> list[Finding]:
     """What the child found; a crash, a hang or a file that does not load is a finding too."""
-    with tempfile.TemporaryDirectory() as folder:
-        notes = pathlib.Path(folder) / "notes"
+    with tempfile.TemporaryDirectory() as name:
+        folder = pathlib.Path(name)
         environment = {**os.environ, "MINITORCH_POISON": "1", "MINITORCH_FALLBACK": "allow"}
-        command = [sys.executable, "-m", __spec__.name, str(path), str(notes)]
-        process = subprocess.Popen(
-            command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True
-        )
-        message = ""
-        try:
-            output, errors = process.communicate(timeout=time_limit)
-        except subprocess.TimeoutExpired:
-            os.killpg(process.pid, signal.SIGKILL)
-            output, errors = process.communicate()
-            message = f"did not end within {time_limit:g} s and was stopped"
-        findings = [Finding(**json.loads(line)) for line in output.splitlines() if line.startswith('{"operator"')]
-        if not message and process.returncode < 0:
-            message = f"was killed by {signal.Signals(-process.returncode).name}"
-        elif not message and process.returncode > 0:
-            message = last_error(errors)
+        command = [sys.executable, "-m", __spec__.name, str(path), str(folder)]
+        with (folder / ERRORS).open("w") as errors:
+            process = subprocess.Popen(
+                command, env=environment, stdout=subprocess.DEVNULL, stderr=errors, start_new_session=True
+            )
+            try:
+                process.wait(timeout=time_limit)
+                message = how_it_ended(process.returncode, folder)
+            except subprocess.TimeoutExpired:
+                message = f"did not end within {time_limit:g} s and was stopped"
+            finally:
+                with contextlib.suppress(ProcessLookupError):
+                    os.killpg(process.pid, signal.SIGKILL)  # whatever the kernel started goes too
+                process.wait()
+        lines = (folder / FINDINGS).read_text().splitlines() if (folder / FINDINGS).exists() else []
+        findings = [Finding(**json.loads(line)) for line in lines]
         if message:
-            where = notes.read_text() if notes.exists() else "start"
+            where = (folder / NOTE).read_text() if (folder / NOTE).exists() else "start"
             findings.append(Finding("", "", "failed", message=f"{message}\n(at: {where})"))
         return findings
+
+
+def how_it_ended(code: int, folder: pathlib.Path) -> str:
+    """What is to be said about the child's end; "" when it examined all."""
+    text = (folder / ERRORS).read_text(errors="replace")
+    if code < 0:
+        return "\n".join([f"was killed by {signal.Signals(-code).name}", *text.strip().splitlines()[-SHOWN:]])
+    if code > 0 and text.strip():
+        return last_error(text)
+    return "" if (folder / END).exists() else f"ended the process (exit status {code}) in the middle of the work"
 
 
 def last_error(text: str) -> str:
@@ -172,7 +205,7 @@ def last_error(text: str) -> str:
     lines = text.strip().splitlines()
     last = max((i for i, line in enumerate(lines) if line.startswith("  ")), default=-1)
     starts = [i for i, line in enumerate(lines) if "Error" in line.split(":")[0] and not line.startswith(" ")]
-    return "\n".join(lines[starts[-1] if starts else last + 1 :]) or "failed without a message"
+    return "\n".join(lines[starts[-1] if starts else last + 1 :][:MOST_LINES]) or "failed without a message"
 
 
 if __name__ == "__main__":

@@ -14,6 +14,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 import click
+import torch
 from rich.console import Console
 from rich.table import Table
 
@@ -88,10 +89,13 @@ def findings_table(findings: list[kernel_diff.Finding]) -> Table:
 
 @contextlib.contextmanager
 def in_force(overrides: list[Override]) -> Iterator[None]:
+    threads = torch.get_num_threads()
     with contextlib.ExitStack() as stack:
         for override in overrides:
             stack.enter_context(override)
         yield
+    if torch.get_num_threads() != threads:  # a kernel that asked OpenMP for other threads does not slow its rivals
+        torch.set_num_threads(threads)
 
 
 def sides_against(path: pathlib.Path) -> list[Side]:

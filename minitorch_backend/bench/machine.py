@@ -76,11 +76,9 @@ SAME_MACHINE = ("processor", "processors", "device", "backend", "isa", "threads"
 SAME_VERSION = ("torch", "cuda")
 
 
-def differences(a: dict, b: dict) -> list[str]:
+def differences(a: dict, b: dict, keys: tuple[str, ...] = (*SAME_MACHINE, *SAME_VERSION)) -> list[str]:
     """In what two machines or versions differ, as sentences."""
-    return [
-        f"{key}: {a.get(key)} and {b.get(key)}" for key in (*SAME_MACHINE, *SAME_VERSION) if a.get(key) != b.get(key)
-    ]
+    return [f"{key}: {a.get(key)} and {b.get(key)}" for key in keys if a.get(key) != b.get(key)]
 
 
 def identity(machine: dict) -> str:

@@ -24,9 +24,9 @@ class Budget:
     block: float = 0.02
     rounds: int = 15
     target: float = 0.01
-    seconds: float = 3.0
+    seconds: float = 2.0
     least: int = 5
-    warm: float = 1.0
+    warm: float = 0.6
 
 
 QUICK = Budget(block=0.01, rounds=9, target=0.03, seconds=1.0, least=3, warm=0.3)

@@ -3,6 +3,7 @@
 import json
 import math
 import pathlib
+from collections.abc import Iterable
 from dataclasses import asdict, dataclass, field
 from typing import Any, TextIO
 
@@ -20,7 +21,7 @@ class Result:
     ``status``: ok, less accurate, wrong, failed, out of memory. ``seconds``: side -> median time of a call. ``ratio``
     with ``low`` and ``high``: the rival's time by minitorch's. ``share``: of the limit named in ``bound``, 0 to 1.
     ``peak``: side -> bytes. ``errors``: side -> error relative to float64. ``load``: share of the processors that
-    other programs used meanwhile; ``busy`` says that it was too much.
+    other programs used meanwhile; ``busy`` says that it was too much. ``took``: seconds that the whole case took.
     """
 
     name: str
@@ -46,6 +47,7 @@ class Result:
     memory_floor: float | None = None
     load: float = 0.0
     busy: bool = False
+    took: float = 0.0
     fallbacks: list[str] = field(default_factory=list)
 
     @property
@@ -84,11 +86,13 @@ def _plain(value: Any) -> Any:
 class Writer:
     """Writes a result file line by line, so that an interrupted run leaves what it had."""
 
-    def __init__(self, path: pathlib.Path, facts: dict, limits: Limits) -> None:
+    def __init__(self, path: pathlib.Path, facts: dict, limits: Limits, before: Iterable[Result] = ()) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
         self.file: TextIO = path.open("w")
         self._line({"kind": "machine", "format": FORMAT, **facts})
         self._line({"kind": "limits", **limits.to_json()})
+        for result in before:
+            self.add(result)
 
     def _line(self, data: dict) -> None:
         self.file.write(json.dumps(_plain(data)) + "\n")

@@ -2,6 +2,7 @@
 
 import contextlib
 import pathlib
+import time
 import traceback
 from collections.abc import Callable
 from contextlib import AbstractContextManager
@@ -69,7 +70,7 @@ class Runner:
             dtype=str(case.dtype).removeprefix("torch."), floor=case.floor, memory_floor=case.memory_floor,
             unchecked=case.unchecked,
         )  # fmt: skip
-        load = Load.now()
+        load, start = Load.now(), time.perf_counter()
         torch.minitorch.fallbacks(clear=True)
         try:
             with remembered_draws():
@@ -84,6 +85,7 @@ class Runner:
             result.busy = result.load > BUSY
             with contextlib.suppress(RuntimeError):
                 self._clean_up()
+            result.took = round(time.perf_counter() - start, 3)
         return result
 
     def _run(self, case: Case, result: Result) -> None:

@@ -102,6 +102,8 @@ def pack_tensor(t: torch.Tensor | None) -> bytes:
     dim = t.dim()
     if dim > MAX_DIM:
         raise KernelError(f"a compiled kernel takes tensors of at most {MAX_DIM} dimensions, not {dim}")
+    if t.dtype not in CPP:
+        raise KernelError(f"a compiled kernel cannot take a tensor of {t.dtype}")
     rest = [0] * (MAX_DIM - dim)
     number = CPP[t.dtype][0]
     return TENSOR.pack(t.data_ptr(), t.numel(), number, dim, *t.shape, *rest, *t.stride(), *rest)
@@ -136,11 +138,24 @@ class CompiledKernel:
                 self.functions[dtype] = self._by_nvrtc(dtype)
                 return self.functions[dtype]
             text = wrap(self.source, self.operator, dtype, self.results, self.cuda)
-            library = compiler.library(text, f"the kernel for {self.operator.name}", self.cuda, self.flags)
+            try:
+                library = compiler.library(text, f"the kernel for {self.operator.name}", self.cuda, self.flags)
+            except CompileError as error:
+                raise CompileError(f"{error}\nThe function that is called: {self.signature()}") from None
             function = library.minitorch_call
             function.argtypes = [ctypes.c_char_p, ctypes.c_void_p, ctypes.c_int64, ctypes.c_char_p]
             self.functions[dtype] = function
         return self.functions[dtype]
+
+    def signature(self) -> str:
+        """The declaration that the user's function must fit."""
+        results = ["Tensor out"] if self.results == 1 else [f"Tensor out{i}" for i in range(self.results)]
+        arguments = [
+            f"{READ[kind].removeprefix('minitorch::')} {name}"
+            for name, kind in schema.kernel_arguments(self.operator.functional)
+        ]
+        stream = ["cudaStream_t stream"] if self.cuda and not is_global(self.source, self.operator.base) else []
+        return f"void {self.operator.base}({', '.join(results + arguments + stream)})"
 
     def _by_nvrtc(self, dtype: torch.dtype) -> nvrtc.Function:
         name = self.operator.base

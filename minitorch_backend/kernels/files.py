@@ -32,7 +32,7 @@ def load(path: pathlib.Path) -> list[Override]:
         return found
     if path.suffix not in CPP + CUDA:
         raise ValueError(f"{path}: a kernel file ends in .py, {', '.join(CPP + CUDA)}")
-    text = path.read_text()
+    text = path.read_text(encoding="utf-8-sig", errors="replace")  # comments may be in any encoding
     says = dict(re.findall(r"^//\s*(operator|dtypes|strided)\s*:?[ \t]*(.*)$", text, re.MULTILINE))
     if not says.get("operator"):
         raise ValueError(f"{path} does not say what it is for: begin it with a line '// operator: aten::NAME'")

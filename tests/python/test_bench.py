@@ -53,12 +53,35 @@ def test_table_is_large_and_says_what_it_costs():
     assert all(c.unchecked for c in CASES if c.check == "none")
 
 
+CUDA_FLOORS = {
+    "pointwise/add 128M f32": 0.95,
+    "copies/clone 128M f32": 0.95,
+    "reductions/sum 128M f32": 1.0,
+    "softmax/softmax fwd+bwd 32768x4096 f32": 1.0,
+    "norms/layer norm fwd+bwd 32768x2048 f32": 1.0,
+    "losses/cross entropy fwd+bwd 8192x50304 bf16": 1.0,
+    "matmul/square 4096x4096x4096 bf16": 0.6,
+    "matmul/square tf32 4096x4096x4096 f32": 0.6,
+    "matmul/square 4096x4096x4096 f32": 0.8,
+    "attention/sdpa causal 4x16x2048x64 bf16": 0.5,
+    "attention/sdpa causal 4x16x2048x128 bf16": 0.5,
+    "attention/sdpa causal fwd+bwd 4x16x2048x64 bf16": 0.4,
+    "attention/sdpa causal fwd+bwd 4x16x2048x128 bf16": 0.4,
+    "convolution/3x3 NHWC 128x256x256x14 bf16": 0.5,
+    "convolution/3x3 NHWC fwd+bwd 128x256x256x14 bf16": 0.5,
+    "optimizers/AdamW foreach 1k f32": 1.5,
+    "overhead/add 8 f32": 1.0,
+    "models/GPT-2 124M training step 16x1024 bf16 autocast": 0.8,
+    "models/ResNet-50 training step 64x3x224x224 bf16 autocast": 0.5,
+}
+
+
 def test_floors_are_cases():
     floors = {c.full_name: c.floor for c in CASES if c.floor is not None and "cpu" in c.backends}
     assert floors["pointwise/add 16M f32"] == 1.2 and floors["matmul/square 2048x2048x2048 f32"] == 0.7
     assert floors["models/char-GPT training step"] == 0.8 and len(floors) >= 20
     cuda = {c.full_name: c.floor for c in CASES if c.floor is not None and "cuda" in c.backends}
-    assert cuda["matmul/square 4096x4096x4096 bf16"] == 0.6 and cuda["optimizers/AdamW foreach 1k f32"] == 1.5
+    assert cuda.items() >= CUDA_FLOORS.items()
 
 
 def test_inputs_are_the_same_everywhere_and_exact_in_the_reference():
@@ -149,8 +172,6 @@ def test_cases_with_floors(backend):
     chosen = case.choose(case.load(), "", backend, floors=True)
     assert chosen and all(c.floor and backend in c.backends for c in chosen)
     assert {c.family for c in chosen} >= {"pointwise", "matmul", "softmax", "norms", "losses", "models", "overhead"}
-    with pytest.raises(LookupError, match="floor"):
-        case.choose(CASES[:1], "", "cpu", floors=True)
 
 
 def test_limits():
@@ -286,6 +307,25 @@ def test_command_knows_its_names(folder, tmp_path):
     assert "no cases in" in invoke("--cases", tmp_path / "nowhere", "--list").output
 
 
+def test_an_interrupted_run_goes_on(folder, quick_limits, tmp_path):
+    out = tmp_path / "r.jsonl"
+    assert invoke("--cases", folder, "--only", "exp", "--json", out).exit_code == 0
+    first = results.read(out).results["tiny/exp"]
+    found = invoke("--cases", folder, "--only", "exp|floored", "--json", out, "--resume")
+    run = results.read(out)
+    assert found.exit_code == 0 and list(run.results) == ["tiny/exp", "tiny/floored"]
+    assert run.results["tiny/exp"] == first and first.took > 0
+    out.write_text(out.read_text().replace(f'"commit": "{run.machine["commit"]}"', '"commit": "another"'))
+    found = invoke("--cases", folder, "--json", out, "--resume")
+    assert found.exit_code == 1 and "cannot be resumed" in found.output and "commit: another" in found.output
+    assert list(results.read(out).results) == ["tiny/exp", "tiny/floored"]
+
+
+def test_floors_are_chosen(folder):
+    found = invoke("--cases", folder, "--list", "--floors", "--quick")
+    assert "tiny/floored" in found.output and "1 cases" in found.output
+
+
 def test_self_race_runs(folder, quick_limits, tmp_path):
     out = tmp_path / "self.jsonl"
     assert invoke("--cases", folder, "--only", "exp", "--against", "self", "--json", out).exit_code == 0
@@ -304,6 +344,47 @@ def test_plots(tmp_path):
     run = Run({"rival": "cpu"}, limits.Limits({2**20: 1e11, 2**28: 1e10}, {}, {"float32": 1e11}), made)
     for path in plots.save(run, tmp_path):
         assert path.stat().st_size > 5000 and isinstance(path, pathlib.Path)
+
+
+def test_page_has_a_chapter_for_each_run_and_quotes_trust(tmp_path):
+    pytest.importorskip("matplotlib")
+    from tools import benchmarks_page
+
+    assert benchmarks_page.write(tmp_path, tmp_path / "page.md") == [] and not (tmp_path / "page.md").exists()
+    facts = {"device": "Abacus", "torch": "2", "threads": 2, "isa": "beads", "commit": "c" * 40, "date": "2026-01-01T"}
+    for backend, rival in (("cuda", "cuda"), ("cpu", "cpu")):
+        writer = results.Writer(
+            tmp_path / f"{backend}.jsonl", facts | {"backend": backend, "rival": rival}, limits.Limits()
+        )
+        writer.add(Result("f/fast", "f", rival=rival, seconds={rival: 2e-3, "minitorch": 1e-3}, ratio=2.0, low=1.9,
+                          high=2.1, bytes=1e6, flops=1e7, took=120.0))  # fmt: skip
+        writer.add(Result("f/broken", "f", status="failed", message="out of beads"))
+        writer.close()
+    case = {"ratios": [2.0, 2.02, 2.04], "seconds": [1e-3] * 3, "load": [0.0] * 3}
+    (tmp_path / "trust-spread.json").write_text(
+        json.dumps({"kind": "spread", "machine": {}, "cases": {"f/fast": case}})
+    )
+    alone = {"f/fast": [1.2, 1.1, 1.3, True, 0.0], "f/slow": [1.0, 0.9, 1.1, False, 0.0]}
+    (tmp_path / "trust-self.json").write_text(json.dumps({"kind": "self", "machine": {}, "cases": alone}))
+    assert benchmarks_page.write(tmp_path, tmp_path / "page.md") == ["cpu", "cuda"]
+    text = (tmp_path / "page.md").read_text()
+    assert text.index("## Abacus, CPU") < text.index("## Abacus, CUDA") and "2 minutes" in text
+    assert text.count("**2.00** (1.90 – 2.10)") == 2 and text.count("failed: out of beads") == 2
+    for picture in ("cpu-ratios", "cpu-roofline", "cuda-ratios", "cuda-roofline"):
+        assert f"images/{picture}.png" in text and (tmp_path / "images" / f"{picture}.png").stat().st_size > 5000
+    assert "in 2 cases: 1 were called different: f/fast (1.200)" in text and "| f/fast | 1 ms | 2.02 | 2.0% |" in text
+
+
+def test_command_takes_every_rival(folder, quick_limits, tmp_path):
+    old, out, kernel = tmp_path / "old.jsonl", tmp_path / "new.jsonl", tmp_path / "halved.py"
+    kernel.write_text("from minitorch_backend import kernels\nkernels.override('aten::exp', lambda x: x.exp())\n")
+    common = ("--cases", folder, "--only", "exp", "--quick", "--json", out)
+    assert invoke("--cases", folder, "--only", "exp", "--json", old).exit_code == 0
+    for rival in ("cpu", old, kernel):
+        found = invoke(*common, "--against", rival)
+        assert found.exit_code in (0, 1) and results.read(out).results["tiny/exp"].status == "ok", found.output
+        assert ("Against the older run" in found.output) == (rival == old)
+    assert list(results.read(out).results["tiny/exp"].seconds) == ["halved", "minitorch"]
 
 
 def test_host_cost_is_split():
@@ -333,9 +414,23 @@ def test_spread_and_false_alarms_are_judged(monkeypatch):
 
     ratios = iter([1.0, 1.02, 1.04, 1.5, 2.0])
     monkeypatch.setattr(trust, "bench", lambda arguments, console: run(next(ratios)))
-    assert trust.show_spread(trust.measure_spread(3, "", console), console)
-    assert not trust.show_spread(trust.measure_spread(2, "", console), console)  # 1.5 and 2.0
-    monkeypatch.setattr(trust, "bench", lambda arguments, console: run(1.5))
-    assert not trust.show_self(trust.measure_self("", console), console)
-    monkeypatch.setattr(trust, "bench", lambda arguments, console: run(1.01))
-    assert trust.show_self(trust.measure_self("", console), console)
+    found = trust.start("spread", None, False)
+    trust.measure_spread(found, 3, "", console)
+    assert trust.show_spread(found, console)
+    trust.measure_spread(found, 2, "", console)  # 1.5 and 2.0
+    assert not trust.show_spread(found, console)
+    for ratio, good in ((1.5, False), (1.01, True)):
+        monkeypatch.setattr(trust, "bench", lambda arguments, console, ratio=ratio: run(ratio))
+        found = trust.start("self", None, False)
+        trust.measure_self(found, "", console)
+        assert trust.show_self(found, console) == good
+
+
+def test_trust_is_measured_in_parts(tmp_path):
+    from benchmarks import trust
+
+    path = tmp_path / "trust.json"
+    path.write_text(json.dumps({"kind": "self", "machine": {}, "cases": {"a": [1.0, 0.99, 1.01, False, 0.0]}}))
+    assert "a" in trust.start("self", path, True)["cases"] and not trust.start("self", path, False)["cases"]
+    with pytest.raises(SystemExit, match="another kind: self"):
+        trust.start("spread", path, True)

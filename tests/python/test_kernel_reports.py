@@ -6,6 +6,7 @@ import pytest
 import torch
 
 from minitorch_backend.bench import kernel_diff
+from minitorch_backend.kernels import CompileError, files
 
 pytestmark = pytest.mark.skipif(
     torch.minitorch.get_device_properties(0).backend != "cpu", reason="the sources are for the CPU"
@@ -18,6 +19,7 @@ def cache(tmp_path_factory, monkeypatch):
 
 
 HEAD = "// operator: aten::silu\n"
+INCLUDES = "".join(f"#include <{name}>\n" for name in ("cassert", "cmath", "cstdio", "cstdlib"))
 LOOP = "for (int64_t i = 0; i < x.numel; i++) out.ptr<float>()[i] = "
 VALUE = "x.ptr<float>()[i] / (1 + std::exp(-x.ptr<float>()[i]));"
 HOSTILE = {
@@ -32,6 +34,20 @@ HOSTILE = {
     "hangs": ("for (volatile int i = 0;; i++) {}", "failed", "did not end within"),
     "crashes": ("*reinterpret_cast<volatile int*>(8) = 1;", "failed", "killed by SIGSEGV"),
     "throws": ('throw std::runtime_error("enough");', "failed", "enough"),
+    "throws in a thread": (
+        'parallel_for(x.numel, 1, [](int64_t, int64_t) { throw std::runtime_error("enough"); });',
+        "failed",
+        "(?s)SIGABRT.*enough",
+    ),
+    "asserts": ("assert(x.numel > 1000000);", "failed", "(?s)SIGABRT.*x.numel > 1000000"),
+    "ends the process": ("std::exit(0);", "failed", "ended the process"),
+    "writes before its result": (f"{LOOP}{VALUE} out.ptr<float>()[-2] = 1;", "failed", "outside|canar|guard|overw"),
+    "writes into its input": (
+        f"{LOOP}{VALUE} if (x.numel > 0) x.ptr<float>()[0] = 0;",
+        "wrong",
+        "writes into its input",
+    ),
+    "prints": (f'std::printf("no end of line"); std::fflush(stdout); {LOOP}{VALUE}', "ok", ""),
     "does not compile": ("nonsense", "failed", "error: .*nonsense"),
 }
 
@@ -40,7 +56,7 @@ HOSTILE = {
 def test_hostile_kernels_get_a_clear_report(tmp_path, name):
     body, verdict, message = HOSTILE[name]
     path = tmp_path / "kernel.cpp"
-    path.write_text(f"{HEAD}#include <cmath>\nvoid silu(Tensor out, Tensor x) {{ {body} }}\n")
+    path.write_text(f"{HEAD}{INCLUDES}void silu(Tensor out, Tensor x) {{ {body} }}\n")
     findings = kernel_diff.diff(path, time_limit=12 if name == "hangs" else 120)
     assert [f.verdict for f in findings] == [verdict], findings
     assert re.search(message, findings[0].message), findings[0].message
@@ -48,8 +64,46 @@ def test_hostile_kernels_get_a_clear_report(tmp_path, name):
         assert findings[0].samples >= 4
 
 
-def test_wrong_shape_in_a_file(tmp_path):
+# An operator each, so that one process looks at all; the last one ends it.
+PYTHON = {
+    "silu": ("x[:0]", "failed", "the operator's has"),
+    "exp": ("x.half()", "failed", "dtype torch.float16, the operator's has torch.float32"),
+    "sin": ("x.cpu()", "failed", "is on cpu, not on minitorch"),
+    "cos": ("None", "failed", "gave NoneType"),
+    "neg": ("x.mul_(-1)", "wrong", "writes into its input"),
+    "erf": ("undefined(x)", "failed", "name 'undefined' is not defined"),
+    "tanh": ("sys.exit(0)", "failed", "ended the process"),
+}
+
+
+def test_wrong_results_of_callables(tmp_path):
     path = tmp_path / "kernel.py"
-    path.write_text("from minitorch_backend import kernels\nkernels.override('aten::silu', lambda x: x[:0])\n")
-    (finding,) = kernel_diff.diff(path)
-    assert finding.verdict == "failed" and "the operator's has" in finding.message
+    lines = [f"kernels.override('aten::{name}', lambda x: {body})" for name, (body, _, _) in PYTHON.items()]
+    path.write_text("import sys\nfrom minitorch_backend import kernels\n" + "\n".join(lines))
+    findings = kernel_diff.diff(path)
+    assert len(findings) == len(PYTHON)
+    for finding, (_, verdict, message) in zip(findings, PYTHON.values(), strict=True):
+        assert finding.verdict == verdict and message in finding.message, finding
+
+
+FILES = {
+    "empty.cpp": (b"", "does not say what it is for"),
+    "latin.cpp": (b"\xef\xbb\xbf" + HEAD.encode() + b"// caf\xe9\n", "void silu(Tensor out, Tensor self)"),
+    "dtype.cpp": (HEAD.encode() + b"// dtypes: fp32\n", "not a list of dtypes"),
+    "composed.cpp": (b"// operator: aten::softmax\n", "override aten::_softmax"),
+    "unknown.cpp": (b"// operator: aten::sillu\n", "near matches: silu"),
+    "lists.cpp": (b"// operator: aten::_foreach_add.Scalar\n", "use a Python callable"),
+    "name.cpp": (HEAD.encode() + b"void my_silu(Tensor out, Tensor x) {}\n", "void silu(Tensor out, Tensor self)"),
+    "text.txt": (b"", "a kernel file ends in"),
+    "nothing.py": (b"print(1)\n", "calls neither"),
+}
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_files_that_are_no_kernels(tmp_path, name):
+    text, message = FILES[name]
+    (tmp_path / name).write_bytes(text)
+    with pytest.raises((ValueError, LookupError, CompileError)) as error:
+        for override in files.load(tmp_path / name):
+            override.install()
+    assert message in f"{error.type.__name__}: {error.value}"
