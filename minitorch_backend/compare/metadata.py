@@ -7,6 +7,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.nn.parameter import UninitializedTensorMixin
 
 from minitorch_backend.compare import judge
 from minitorch_backend.compare.mirror import View, bytes_of
@@ -95,5 +96,5 @@ def out_of_memory(error: Exception) -> bool:
 
 
 def has_memory(t: Tensor) -> bool:
-    """Whether a tensor is a window on a storage: not sparse, not a zero of forward-mode derivatives."""
-    return t.layout is torch.strided and not t._is_zerotensor()
+    """Whether a tensor is a window on a storage: not sparse, not lazy, not a zero of forward-mode derivatives."""
+    return not isinstance(t, UninitializedTensorMixin) and t.layout is torch.strided and not t._is_zerotensor()

@@ -10,6 +10,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.nn.parameter import UninitializedBuffer, UninitializedParameter
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from minitorch_backend.compare import generators
@@ -22,9 +23,15 @@ from minitorch_backend.compare.shadow import Shadow
 from minitorch_backend.compare.store import Store
 from minitorch_backend.compare.where import Where
 
-_PLAIN = (Tensor, torch.nn.Parameter, torch.nn.Buffer)
+_PLAIN = (Tensor, torch.nn.Parameter, torch.nn.Buffer, UninitializedParameter, UninitializedBuffer)
 _DETACH = torch.ops.aten.detach.default
+_TRACERS = (torch._C._TorchDispatchModeKey.FAKE, torch._C._TorchDispatchModeKey.PROXY)
 MOST_VIEWS = 4096  # kinds of views that are remembered
+
+
+def tracing() -> bool:
+    """Whether torch traces what is called (torch.func.linearize, export): those modes come after all others."""
+    return any(torch._C._get_dispatch_mode(key) is not None for key in _TRACERS)
 
 
 class Recorder(TorchDispatchMode):
@@ -63,7 +70,7 @@ class Recorder(TorchDispatchMode):
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
-        if not self.active:
+        if not self.active or tracing():
             return func(*args, **kwargs)
         if self.sampled and not self.takes_turn(func):
             return func(*args, **kwargs)

@@ -127,6 +127,7 @@ def function_transforms():
     torch.func.vmap(torch.func.grad(f), (None, 0))(w, x)
     torch.func.jvp(lambda w: f(w, x), (w,), (w,))
     torch.func.jacrev(torch.sin)(x[0])
+    torch.func.linearize(torch.sin, x[0])[1](x[0])
     torch.func.hessian(lambda x: x.sin().sum())(x[0])
 
 
@@ -208,6 +209,11 @@ def ctc_loss():
     nn.CTCLoss(zero_infinity=True)(scores, targets, lengths.to(DEVICE), target_lengths.to(DEVICE)).backward()
 
 
+def lazy_modules():
+    model = nn.Sequential(nn.LazyLinear(4), nn.Softplus()).to(DEVICE)
+    model(batch()).sum().backward()
+
+
 def copies_and_state():
     model = network()
     copy.deepcopy(model).load_state_dict(model.state_dict())
@@ -219,7 +225,7 @@ PROGRAMS = [
     autocast_and_scaler, checkpointing, accumulated_and_clipped, optimizers, tied_weights, sparse_gradients,
     complex_numbers, chains_of_views, views_in_place, hooks, own_function, function_transforms, inference,
     double_backward, recurrent, attention_with_a_mask, shapes_from_data, decompositions, identities,
-    singular_matrices, ctc_loss, copies_and_state,
+    singular_matrices, ctc_loss, lazy_modules, copies_and_state,
 ]  # fmt: skip
 
 
