@@ -1,4 +1,5 @@
-"""The coefficients in csrc/kernels/functors/polynomials.h: fits in 50-digit arithmetic (needs mpmath).
+"""The coefficients in csrc/kernels/functors/polynomials.h and math_double_inverse.h: fits in 50-digit arithmetic (needs
+mpmath).
 
 Polynomials interpolate at Chebyshev nodes, which is within a small factor of the minimax error; rational functions are
 linearised least squares, reweighted towards equal errors (Lawson). Each line printed: name, degrees, largest
@@ -149,6 +150,31 @@ def main() -> None:
     polynomial("(1 + 2x) exp(x^2) erfc(x)", scaled_erfc, mpf(-1), mpf("0.6"), 12)
     rational("erf(x)/x", of_square(lambda s: erf(s) / s, lambda z: 2 / sqrt(pi)), mpf(0), mpf("15.7"), 5, 6)
     rational("tanh(x)/x", of_square(lambda s: tanh(s) / s, lambda z: 1 - z / 3), mpf(0), mpf(83), 5, 5)
+    double_precision(largest)
+
+
+def double_precision(largest: mpf) -> None:
+    """Those of csrc/kernels/functors/math_double_inverse.h."""
+    for name, f, end, degree in (("atan", atan, mpf(7) / 16, 11), ("asin", asin, mpf(1) / 2, 13)):
+        sign = -1 if f is atan else mpf(1) / 2
+        polynomial(
+            f"({name}(x)/x - 1) / x^2",
+            of_square(lambda s, f=f: (f(s) / s - 1) / s**2, lambda z, sign=sign: sign * mpf(1) / 3),
+            mpf(0),
+            end**2,
+            degree,
+            lambda z: z,
+        )
+    polynomial("(1 + 2x) exp(x^2) erfc(x)", scaled_erfc, mpf(-1), mpf("0.75"), 26)
+    polynomial("erf(x)/x - 1", of_square(lambda s: erf(s) / s - 1, lambda z: 2 / sqrt(pi) - 1), mpf(0), mpf(1), 12)
+    polynomial(
+        "((atanh(s)/s - 1) / s^2 - 1/3) / s^2",
+        of_square(lambda s: ((atanh(s) / s - 1) / s**2 - mpf(1) / 3) / s**2, lambda z: mpf(1) / 5),
+        mpf(0),
+        largest,
+        7,
+        lambda z: z * z,
+    )
 
 
 if __name__ == "__main__":

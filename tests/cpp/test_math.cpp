@@ -105,6 +105,12 @@ const Case kDouble[] = {
     {"tanh", PointwiseOp::tanh, [](long double x) { return std::tanh(x); }, 3.0, 2.0},
     {"atanh", PointwiseOp::atanh, [](long double x) { return std::atanh(x); }, 2.0, 2.0},
     {"sinh", PointwiseOp::sinh, [](long double x) { return std::sinh(x); }, 2.0, 2.0},
+    {"tan", PointwiseOp::tan, [](long double x) { return std::tan(x); }, 1.1, 2.0},
+    {"asin", PointwiseOp::asin, [](long double x) { return std::asin(x); }, 0.8, 2.0},
+    {"acos", PointwiseOp::acos, [](long double x) { return std::acos(x); }, 0.9, 2.0},
+    {"atan", PointwiseOp::atan, [](long double x) { return std::atan(x); }, 0.9, 2.0},
+    {"erf", PointwiseOp::erf, [](long double x) { return std::erf(x); }, 1.3, 2.0},
+    {"erfc", PointwiseOp::erfc, [](long double x) { return std::erfc(x); }, 3.5, 5.0},
 };
 
 template <class T, size_t N>
@@ -161,22 +167,26 @@ TEST(Math, SpecialValuesAreC99s) {
   });
 }
 
-void check_binary(PointwiseOp op, const std::function<double(double, double)>& exact, double most, double most_on_gpu) {
-  Vector<float> grid = {0.0f,  -0.0f,  kInf,        -kInf,       kNan,   1.0f,       -1.0f,
-                        2.0f,  -2.0f,  3.0f,        -3.0f,       0.5f,   -0.5f,      1e-40f,
-                        1e38f, -1e38f, 16777216.0f, 16777217.0f, -7.25f, 1.0000001f, 0.99999994f};
-  for (int i = 1; i < 400; i++) grid.push_back(static_cast<float>(std::sin(i * 12.9898) * std::exp2(i % 40 - 20)));
-  Vector<float> a, b;
-  for (float p : grid)
-    for (float q : grid) a.push_back(p), b.push_back(q);
-  Vector<float> y(a.size());
+template <class T = float, class F>
+void check_binary(PointwiseOp op, const F& exact, double most, double most_on_gpu) {
+  Vector<T> grid = {0.0f, -0.0f, kInf,   -kInf, kNan,   1.0f,        -1.0f,       2.0f,   -2.0f,      3.0f,       -3.0f,
+                    0.5f, -0.5f, 1e-40f, 1e38f, -1e38f, 16777216.0f, 16777217.0f, -7.25f, 1.0000001f, 0.99999994f};
+  for (int i = 1; i < 400; i++) grid.push_back(static_cast<T>(std::sin(i * 12.9898) * std::exp2(i % 40 - 20)));
+  if constexpr (sizeof(T) == 8)  // subnormals, the ends of the range, where numbers become integers and even ones
+    for (double d :
+         {5e-324, -5e-324, 1e-310, 1e308, -1e308, 4503599627370497.0, 9007199254740991.0, 9007199254740992.0})
+      grid.push_back(d), grid.push_back(-1 / d);
+  Vector<T> a, b;
+  for (T p : grid)
+    for (T q : grid) a.push_back(p), b.push_back(q);
+  Vector<T> y(a.size());
   on_each_isa([&] {
     pointwise_kernel(op,
                      flat_view(static_cast<int64_t>(a.size()), 1,
-                               {{y.data(), DType::F32}, {a.data(), DType::F32}, {b.data(), DType::F32}}),
+                               {{y.data(), dtype_of<T>}, {a.data(), dtype_of<T>}, {b.data(), dtype_of<T>}}),
                      {});
     for (size_t i = 0; i < a.size(); i++) {
-      const double expected = exact(a[i], b[i]);
+      const auto expected = exact(a[i], b[i]);
       ASSERT_LE(ulps(y[i], expected), most_on_gpu == 0 ? 0 : bound(most, most_on_gpu))
           << a[i] << ", " << b[i] << " gives " << y[i];
       if (expected == 0) {
@@ -191,6 +201,10 @@ TEST(Math, Pow) {
 }
 TEST(Math, Atan2) {
   check_binary(PointwiseOp::atan2, [](double a, double b) { return std::atan2(a, b); }, 0.6, 3.0);
+}
+TEST(Math, PowAndAtan2InDoublePrecision) {
+  check_binary<double>(PointwiseOp::pow, [](long double a, long double b) { return std::pow(a, b); }, 1.2, 2.0);
+  check_binary<double>(PointwiseOp::atan2, [](long double a, long double b) { return std::atan2(a, b); }, 0.9, 2.0);
 }
 TEST(Math, Hypot) {
   check_binary(PointwiseOp::hypot, [](double a, double b) { return std::hypot(a, b); }, 0.6, 3.0);

@@ -1,6 +1,7 @@
 // CPU scans. A line passes block by block through a buffer of the accumulation type (double for float, int64 for the
 // integers, float for 16-bit floats, as in PyTorch). Where memory runs across the lines, rows of many lines are
 // accumulated at once. A few very long lines are cut into chunks: first their totals, then the scans from there.
+#include <algorithm>
 #include <cmath>
 #include <limits>
 
@@ -17,6 +18,7 @@ inline namespace MINITORCH_ARCH {
 namespace {
 
 constexpr int64_t kBlockElements = 512;
+constexpr int64_t kGroup = 32;      // of a running maximum, that are looked at together
 constexpr int64_t kChunk = 131072;  // elements of a long line that one thread scans
 
 template <class T>
@@ -169,10 +171,23 @@ void scan(ScanOp op, const TensorView& output, const TensorView& input, int dim)
   if (!known) missing_kernel(scan_kernel.name(), name_of(output.dtype));
 }
 
-// True if x takes over from the running value: at least as good, or NaN.
+// True if x takes over from the running value: at least as good, or NaN. Of a running NaN no number is that.
 template <class T>
 MT_INLINE bool takes_over(T x, T value, bool max) {
-  return (x != x) | ((value == value) & (max ? x >= value : x <= value));
+  return (x != x) | (max ? x >= value : x <= value);
+}
+
+// Whether one of n elements does. Along a line of random numbers that becomes rare (once in n / k at element k), and
+// what holds for a group is written as vectors; element by element each waits for the one before.
+template <class T, bool max>
+MT_INLINE bool any_takes_over(const T* x, int64_t n, T value) {
+  unsigned found = 0;
+  if (n == kGroup) {
+    for (int64_t i = 0; i < kGroup; i++) found |= static_cast<unsigned>(takes_over(x[i], value, max));
+  } else {
+    for (int64_t i = 0; i < n; i++) found |= static_cast<unsigned>(takes_over(x[i], value, max));
+  }
+  return found != 0;
 }
 
 template <class T, bool max>
@@ -210,12 +225,18 @@ void scan_extremum_lines(const TensorView& values, const TensorView& indices, co
     for (int64_t i = 0; i < length; i += kBlockElements) {
       const int64_t n = std::min(kBlockElements, length - i);
       load(block, p[2] + i * step, step, n);
-      for (int64_t k = 0; k < n; k++) {
-        const bool better = takes_over(block[k], best, max);
-        best = better ? block[k] : best;
-        position = better ? i + k : position;
-        block[k] = best;
-        at[k] = position;
+      for (int64_t k = 0; k < n; k += kGroup) {
+        const int64_t end = std::min(n, k + kGroup);
+        if (!any_takes_over<T, max>(block + k, end - k, best)) {
+          std::fill(block + k, block + end, best);
+          std::fill(at + k, at + end, position);
+          continue;
+        }
+        for (int64_t j = k; j < end; j++) {
+          if (takes_over(block[j], best, max)) best = block[j], position = i + j;
+          block[j] = best;
+          at[j] = position;
+        }
       }
       store(p[0] + i * lines.step(0), lines.step(0), block, n);
       store_index(p[1] + i * lines.step(1), lines.step(1), at, n);

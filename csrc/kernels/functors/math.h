@@ -205,7 +205,6 @@ MT_HD float erf_plain(float x) {
   const float value = x * p / q;
   return z == 15.7f ? ::copysignf(1.0f, x) : value;
 }
-MT_HD double erf_plain(double x) { return ::erf(x); }
 template <class T>
 MT_HD T sigmoid(T x) {
   return T(1) / (T(1) + exp(-x));
@@ -233,7 +232,6 @@ MT_HD float pow(float x, float y) {
   r = dy == 0.0 ? 1.0 : r;
   return static_cast<float>(r);
 }
-MT_HD double pow(double x, double y) { return ::pow(x, y); }
 // fmod for quotients below 2^29: then the truncated quotient times b is exact in double, and so is the difference.
 // A quotient rounded up to an integer shows in the sign of the remainder.
 MT_HD float fmod_small(float a, float b) {
@@ -259,18 +257,10 @@ MT_HD float hypot(float x, float y) {
   const double dx = x, dy = y, r = ::sqrt(dx * dx + dy * dy);
   return static_cast<float>(::fabs(dx) == INFINITY || ::fabs(dy) == INFINITY ? INFINITY : r);
 }
-MT_HD double atan2(double y, double x) { return ::atan2(y, x); }
-
 #define MT_DEFINE(name) \
   MT_HD double name(double x) { return ::name(x); }
-MT_DEFINE(tan)
-MT_DEFINE(asin)
-MT_DEFINE(acos)
-MT_DEFINE(atan)
 MT_DEFINE(acosh)
 MT_DEFINE(asinh)
-MT_DEFINE(erf)
-MT_DEFINE(erfc)
 #undef MT_DEFINE
 
 #endif  // __CUDA_ARCH__
@@ -279,4 +269,5 @@ MT_DEFINE(erfc)
 }  // namespace MINITORCH_ARCH
 }  // namespace minitorch::math
 
-#include "kernels/functors/math_double.h"  // builds on this one
+#include "kernels/functors/math_double.h"  // these build on this one
+#include "kernels/functors/math_double_inverse.h"

@@ -349,6 +349,14 @@ struct PowScalar {
   MT_HD explicit PowScalar(const PointwiseParams& p) : exponent(p.s[0].to<T>()) {}
   MT_HD T operator()(T x) const { return Pow<T>{}(x, exponent); }
 };
+#if !defined(__CUDACC__)
+template <>
+struct PowScalar<double> {
+  math::Exponent exponent;
+  MT_HD explicit PowScalar(const PointwiseParams& p) : exponent(p.s[0].to<double>()) {}
+  MT_HD double operator()(double x) const { return math::pow(x, exponent); }
+};
+#endif
 // Exponents that have a shorter form than pow.
 MT_UNARY_FUNCTOR(Square, times(x, x))
 MT_UNARY_FUNCTOR(Cube, times(times(x, x), x))

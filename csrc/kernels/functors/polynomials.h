@@ -29,7 +29,7 @@ inline constexpr double kRound = 6755399441055744.0;  // 1.5 * 2^52
 template <int N>
 MT_HD double horner(double x, const double (&c)[N]) {
   double r = c[N - 1];
-#pragma GCC unroll 24
+#pragma GCC unroll 32
   for (int i = N - 2; i >= 0; i--) r = r * x + c[i];
   return r;
 }
@@ -69,12 +69,12 @@ MT_HD double expm1_reduced(double r) {
   return r + expm1_tail<P>(r);
 }
 
-// Cody-Waite reduction x = n ln2 + r + low.
+// Cody-Waite reduction x + more = n ln2 + r + low.
 struct ExpReduction {
   double n, r, low;
-  MT_HD explicit ExpReduction(double x) {
+  MT_HD explicit ExpReduction(double x, double more = 0.0) {
     n = (x * kLog2e + kRound) - kRound;
-    const double first = x - n * kLn2Hi, rest = n * kLn2Lo;
+    const double first = x - n * kLn2Hi, rest = n * kLn2Lo - more;
     r = first - rest;
     low = (first - r) - rest;
   }
@@ -181,31 +181,41 @@ struct TrigReduction {
   }
   MT_HD bool odd() const { return bit_cast<double>((q & 1) << 62) != 0.0; }
 };
+// What sin(r + lo) is more than r.
 template <Precision P>
-MT_HD double sin_reduced(double r, double lo) {
+MT_HD double sin_tail(double r, double lo) {
   const double z = r * r;
   if constexpr (P == Precision::single) {  // 2^-36
     constexpr double c[] = {-0.16666666663741367, 0.00833333183062943, -0.00019840063040804117, 2.7246868722877944e-06};
-    return r + r * z * horner(z, c);
+    return r * z * horner(z, c);
   } else {  // 2^-57
     constexpr double c[] = {-0.16666666666666666,   0.008333333333333331,    -0.00019841269841264821,
                             2.7557319219150783e-06, -2.5052106167335705e-08, 1.6058521349954986e-10,
                             -7.586094789672621e-13};
-    return r + (r * z * horner(z, c) + lo * (1.0 - 0.5 * z));
+    return r * z * horner(z, c) + lo * (1.0 - 0.5 * z);
   }
 }
 template <Precision P>
-MT_HD double cos_reduced(double r, double lo) {
+MT_HD double sin_reduced(double r, double lo) {
+  return r + sin_tail<P>(r, lo);
+}
+// What cos(r + lo) is more than 1 - r^2 / 2.
+template <Precision P>
+MT_HD double cos_tail(double r, double lo) {
   const double z = r * r;
   if constexpr (P == Precision::single) {  // 2^-30
     constexpr double c[] = {0.04166666459882798, -0.0013888291300556933, 2.4545419078353295e-05};
-    return (1.0 - 0.5 * z) + z * z * horner(z, c);
+    return z * z * horner(z, c);
   } else {  // 2^-60
     constexpr double c[] = {0.041666666666666664,   -0.0013888888888887322, 2.4801587298651292e-05,
                             -2.755731721268659e-07, 2.0876134024090145e-09, -1.1381754653662937e-11};
     const double half = 0.5 * z, main = 1.0 - half;
-    return main + (((1.0 - main) - half) + (z * z * horner(z, c) - r * lo));
+    return ((1.0 - main) - half) + (z * z * horner(z, c) - r * lo);
   }
+}
+template <Precision P>
+MT_HD double cos_reduced(double r, double lo) {
+  return (1.0 - 0.5 * (r * r)) + cos_tail<P>(r, lo);
 }
 MT_HD double flip_sign(double x, uint64_t sign_in_bit_1) {
   return bit_cast<double>(bit_cast<uint64_t>(x) ^ ((sign_in_bit_1 & 2) << 62));
