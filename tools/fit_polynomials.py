@@ -166,7 +166,8 @@ def double_precision(largest: mpf) -> None:
             lambda z: z,
         )
     polynomial("(1 + 2x) exp(x^2) erfc(x)", scaled_erfc, mpf(-1), mpf("0.75"), 26)
-    polynomial("erf(x)/x - 1", of_square(lambda s: erf(s) / s - 1, lambda z: 2 / sqrt(pi) - 1), mpf(0), mpf(1), 12)
+    near = of_square(lambda s: erf(s) / s - 1, lambda z: 2 / sqrt(pi) - 1)
+    polynomial("erf(x)/x - 1", near, mpf(0), mpf(1), 12, lambda z: 1 / (1 + near(z)))
     polynomial(
         "((atanh(s)/s - 1) / s^2 - 1/3) / s^2",
         of_square(lambda s: ((atanh(s) / s - 1) / s**2 - mpf(1) / 3) / s**2, lambda z: mpf(1) / 5),
