@@ -57,7 +57,8 @@ def chapter(name: str, run: Run, images: pathlib.Path) -> list[str]:
     rival = facts.get("rival", "native")
     head = f"{facts['device']}, {'CUDA' if facts['backend'] == 'cuda' else 'CPU'}"
     where = f"torch {facts['torch']}, {facts['threads']} threads, {facts['isa']}, commit {facts['commit'][:10]}, "
-    where += f"{facts['date'][:10]}, {sum(r.took for r in done) / 60:.0f} minutes"
+    minutes = sum(r.took for r in done) / 60
+    where += facts["date"][:10] + (f", {minutes:.0f} minutes" if minutes else "")
     lines = [f"## {head}", "", f"{where}. {report.summary(done, rival)}", ""]
     for path in plots.save(run, images, f"{name}-"):
         title = "Ratios by family" if path.name.endswith(plots.RATIOS) else "Roofline"
