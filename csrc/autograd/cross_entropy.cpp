@@ -6,6 +6,7 @@
 #include <ATen/ops/cross_entropy_loss_native.h>
 
 #include "autograd/function.h"
+#include "bridge/operators.h"
 
 namespace minitorch {
 namespace {
@@ -157,12 +158,12 @@ Tensor entry_below_autograd(const Tensor& logits, const Tensor& target, const Op
   return fused(logits, target, weight, reduction, std::move(ignore_index), smoothing);
 }
 
-TORCH_LIBRARY_IMPL(minitorch, AutogradPrivateUse1, m) {
+MT_OPERATORS(minitorch, AutogradPrivateUse1, m) {
   m.impl("cross_entropy_forward", TORCH_FN(cross_entropy_forward));
   m.impl("cross_entropy_backward", TORCH_FN(cross_entropy_backward));
 }
-TORCH_LIBRARY_IMPL(aten, AutogradPrivateUse1, m) { m.impl("cross_entropy_loss", TORCH_FN(entry)); }
-TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) { m.impl("cross_entropy_loss", TORCH_FN(entry_below_autograd)); }
+MT_OPERATORS(aten, AutogradPrivateUse1, m) { m.impl("cross_entropy_loss", TORCH_FN(entry)); }
+MT_OPERATORS(aten, PrivateUse1, m) { m.impl("cross_entropy_loss", TORCH_FN(entry_below_autograd)); }
 
 }  // namespace
 }  // namespace minitorch

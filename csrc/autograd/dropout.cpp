@@ -3,6 +3,7 @@
 #include <ATen/ops/dropout_native.h>
 
 #include "autograd/function.h"
+#include "bridge/operators.h"
 
 namespace minitorch {
 namespace {
@@ -87,12 +88,12 @@ at::Tensor dropout_inference(const at::Tensor& input, double p, bool train) {
   return fuses(input, p, train) ? std::get<0>(forward_op(input, p)) : composite(input, p, train);
 }
 
-TORCH_LIBRARY_IMPL(minitorch, AutogradPrivateUse1, m) {
+MT_OPERATORS(minitorch, AutogradPrivateUse1, m) {
   m.impl("dropout_forward", TORCH_FN(dropout_forward));
   m.impl("dropout_backward", TORCH_FN(dropout_backward));
 }
-TORCH_LIBRARY_IMPL(aten, AutogradPrivateUse1, m) { m.impl("dropout", TORCH_FN(dropout)); }
-TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) { m.impl("dropout", TORCH_FN(dropout_inference)); }
+MT_OPERATORS(aten, AutogradPrivateUse1, m) { m.impl("dropout", TORCH_FN(dropout)); }
+MT_OPERATORS(aten, PrivateUse1, m) { m.impl("dropout", TORCH_FN(dropout_inference)); }
 
 }  // namespace
 }  // namespace minitorch

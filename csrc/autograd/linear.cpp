@@ -4,6 +4,7 @@
 #include <ATen/ops/linear_native.h>
 
 #include "autograd/function.h"
+#include "bridge/operators.h"
 
 namespace minitorch {
 namespace {
@@ -74,9 +75,9 @@ Tensor linear_inference(const Tensor& input, const Tensor& weight, const Optiona
   return fuses(input, weight, bias) ? forward_op(input, weight, bias) : at::native::linear(input, weight, bias);
 }
 
-TORCH_LIBRARY_IMPL(minitorch, AutogradPrivateUse1, m) { m.impl("linear_forward", TORCH_FN(linear_forward)); }
-TORCH_LIBRARY_IMPL(aten, AutogradPrivateUse1, m) { m.impl("linear", TORCH_FN(linear)); }
-TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) { m.impl("linear", TORCH_FN(linear_inference)); }
+MT_OPERATORS(minitorch, AutogradPrivateUse1, m) { m.impl("linear_forward", TORCH_FN(linear_forward)); }
+MT_OPERATORS(aten, AutogradPrivateUse1, m) { m.impl("linear", TORCH_FN(linear)); }
+MT_OPERATORS(aten, PrivateUse1, m) { m.impl("linear", TORCH_FN(linear_inference)); }
 
 }  // namespace
 }  // namespace minitorch

@@ -13,6 +13,7 @@
 #include "autograd/function.h"
 #include "bridge/tensor.h"
 #include "kernels/rnn.h"
+#include "bridge/operators.h"
 
 namespace minitorch {
 namespace {
@@ -260,16 +261,16 @@ std::tuple<Tensor, Tensor> rnn(const Tensor& input, const Tensor& hx, TensorList
 }
 
 template <bool kAutograd>
-void implement(torch::Library& m) {
+void implement(const Operators& m) {
   m.impl("lstm.input", TORCH_FN(lstm<kAutograd>));
   m.impl("gru.input", TORCH_FN((rnn<kAutograd, RnnMode::gru>)));
   m.impl("rnn_tanh.input", TORCH_FN((rnn<kAutograd, RnnMode::tanh>)));
   m.impl("rnn_relu.input", TORCH_FN((rnn<kAutograd, RnnMode::relu>)));
 }
 
-TORCH_LIBRARY_IMPL(minitorch, AutogradPrivateUse1, m) { m.impl("rnn_layer_forward", TORCH_FN(layer_forward)); }
-TORCH_LIBRARY_IMPL(aten, AutogradPrivateUse1, m) { implement<true>(m); }
-TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) { implement<false>(m); }
+MT_OPERATORS(minitorch, AutogradPrivateUse1, m) { m.impl("rnn_layer_forward", TORCH_FN(layer_forward)); }
+MT_OPERATORS(aten, AutogradPrivateUse1, m) { implement<true>(m); }
+MT_OPERATORS(aten, PrivateUse1, m) { implement<false>(m); }
 
 }  // namespace
 }  // namespace minitorch

@@ -12,7 +12,6 @@
 #include "runtime/backend.h"
 #include "runtime/device_memory.h"
 #include "runtime/environment.h"
-#include "runtime/errors.h"
 #include "runtime/poison.h"
 
 namespace minitorch {
@@ -31,14 +30,6 @@ void delete_data(void* context) {
   auto* block = static_cast<Block*>(context);
   if (C10_UNLIKELY(c10::memoryProfilingEnabled())) report_to_profiler(block, true);
   free_block(block);
-}
-
-Block* allocate_block(int device, size_t bytes) {
-  try {
-    return caching_allocator(device).allocate(bytes, backend().current_stream(device));
-  } catch (const OutOfMemory& e) {
-    TORCH_CHECK_WITH(OutOfMemoryError, false, e.what());
-  }
 }
 
 c10::CachingAllocator::StatArray convert(const PoolStat& figure) {
@@ -123,7 +114,7 @@ c10::DeviceAllocator* device_allocator() { return &allocator; }
 c10::DataPtr allocate_data(int device, size_t bytes) {
   const c10::Device where(kDevice, static_cast<c10::DeviceIndex>(device));
   if (bytes == 0) return {nullptr, where};
-  Block* block = allocate_block(device, bytes);
+  Block* block = caching_allocator(device).allocate(bytes, backend().current_stream(device));
   if (C10_UNLIKELY(c10::memoryProfilingEnabled())) report_to_profiler(block, false);
   return {block->data(), block, &delete_data, where};
 }

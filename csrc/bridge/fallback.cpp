@@ -18,6 +18,7 @@
 #include "kernels/kernel.h"
 #include "runtime/backend.h"
 #include "runtime/environment.h"
+#include "runtime/errors.h"
 
 namespace minitorch {
 namespace {
@@ -213,8 +214,11 @@ void report_index_fault(const char* what, int64_t index, int64_t size) {
                     " (found by the device; the call that passed it was made before this one)");
 }
 
+void report_out_of_memory(const std::string& text) { TORCH_CHECK_WITH(OutOfMemoryError, false, text); }
+
 const bool installed =
-    (set_missing_kernel_handler(&report_missing_kernel), set_index_fault_handler(&report_index_fault), true);
+    (set_missing_kernel_handler(&report_missing_kernel), set_index_fault_handler(&report_index_fault),
+     set_out_of_memory_handler(&report_out_of_memory), true);
 
 }  // namespace
 

@@ -4,6 +4,7 @@
 
 #include "bridge/allocator.h"
 #include "bridge/engine.h"
+#include "bridge/operators.h"
 #include "bridge/tensor.h"
 #include "runtime/backend.h"
 
@@ -95,4 +96,14 @@ struct Guard final : c10::impl::DeviceGuardImplInterface {
 C10_REGISTER_GUARD_IMPL(PrivateUse1, Guard)
 
 }  // namespace
+
+void OperatorGuard::enter(int device) {
+  const int current = backend().current_device();
+  if (device == current) return;
+  backend().set_device(device);
+  previous_ = current;
+}
+
+void OperatorGuard::leave() const noexcept { Guard().uncheckedSetDevice(device(previous_)); }
+
 }  // namespace minitorch

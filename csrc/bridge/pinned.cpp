@@ -4,7 +4,6 @@
 #include "bridge/tensor.h"
 #include "runtime/backend.h"
 #include "runtime/device_memory.h"
-#include "runtime/errors.h"
 
 namespace minitorch {
 namespace {
@@ -15,12 +14,8 @@ class PinnedAllocator final : public at::HostAllocator {
  public:
   c10::DataPtr allocate(size_t bytes) override {
     if (bytes == 0) return {nullptr, c10::Device(c10::kCPU)};
-    try {
-      Block* block = pinned_allocator().allocate(bytes, {});
-      return {block->data(), block, &delete_block, c10::Device(c10::kCPU)};
-    } catch (const OutOfMemory& e) {
-      TORCH_CHECK_WITH(OutOfMemoryError, false, e.what());
-    }
+    Block* block = pinned_allocator().allocate(bytes, {});
+    return {block->data(), block, &delete_block, c10::Device(c10::kCPU)};
   }
   bool is_simple_data_ptr(const c10::DataPtr& data) const override { return data.get_deleter() == &delete_block; }
   void copy_data(void* dest, const void* src, std::size_t count) const override { default_copy_data(dest, src, count); }

@@ -4,7 +4,7 @@
 // code generator makes three operators of it for its own devices: functional, in-place and out=. This template does the
 // same for ours, so shapes, dtypes, errors and resizing are PyTorch's by construction.
 //
-//   TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
+//   MT_OPERATORS(aten, PrivateUse1, m) {
 //     structured<at::native::structured_exp_out>(m, "exp", "exp_", "exp.out");
 //   }
 //
@@ -26,6 +26,7 @@
 #include <utility>
 
 #include "bridge/compat.h"
+#include "bridge/operators.h"
 #include "bridge/tensor.h"
 
 namespace minitorch {
@@ -175,6 +176,7 @@ struct Structured<Base, R (C::*)(Args...)> {
 
   template <class Operation>
   static void run(Operation& op, Args... args) {
+    const OperatorGuard guard(args...);
     // TensorIterator checks devices itself, and allows CPU scalars where native does.
     constexpr bool iterates = std::is_base_of_v<at::TensorIteratorBase, Base>;
     std::conditional_t<iterates, AllocationCheck, DeviceCheck> inputs;

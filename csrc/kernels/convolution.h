@@ -27,6 +27,7 @@ struct ConvArgs {
   // Added to what a kernel writes, one value a channel; null for none. Not used by the weight gradient.
   char* bias = nullptr;
   int64_t bias_stride = 1;
+  bool tf32 = false;  // float factors may be rounded to tf32 (10 bits of mantissa)
 };
 
 extern Kernel<void(const ConvArgs&)> conv_forward_kernel;          // writes output

@@ -23,6 +23,7 @@ struct GemmArgs {
   MatrixView c;  // m x n
   MatrixView d;  // m x n
   Scalar alpha{int64_t{1}}, beta{int64_t{0}};
+  bool tf32 = false;  // float factors may be rounded to tf32 (10 bits of mantissa)
 };
 
 extern Kernel<void(const GemmArgs&)> gemm_kernel;

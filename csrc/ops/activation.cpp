@@ -6,6 +6,7 @@
 #include <ATen/native/UnaryOps.h>
 
 #include "bridge/checked.h"
+#include "bridge/operators.h"
 #include "ops/pointwise.h"
 
 namespace minitorch {
@@ -145,7 +146,7 @@ struct GeluBackward : at::meta::structured_gelu_backward {
   }
 };
 
-TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
+MT_OPERATORS(aten, PrivateUse1, m) {
 #define MT_FORWARD(name) structured<at::native::structured_##name##_out>(m, #name, #name "_", #name ".out");
   MT_FORWARD(elu)
   MT_FORWARD(hardsigmoid)

@@ -9,6 +9,7 @@
 #include <cmath>
 #include <vector>
 
+#include "bridge/operators.h"
 #include "bridge/tensor.h"
 #include "bridge/transforms.h"
 #include "kernels/attention.h"
@@ -134,7 +135,7 @@ std::tuple<Tensor, Tensor, Tensor, Tensor> attention_backward(const Tensor& grad
   return {grad_q, grad_k, grad_v, Tensor()};
 }
 
-TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
+MT_OPERATORS(aten, PrivateUse1, m) {
   m.impl("_fused_sdp_choice", TORCH_FN(choose));
   m.impl("_scaled_dot_product_fused_attention_overrideable", TORCH_FN(attention));
   m.impl("_scaled_dot_product_fused_attention_overrideable_backward", TORCH_FN(attention_backward));

@@ -1,9 +1,11 @@
 // Convolutions. PyTorch's own `convolution` checks shapes and composes padding modes, complex numbers and double
 // backward; it calls these two operators for devices other than its own.
+#include <ATen/Context.h>
 #include <ATen/native/ConvUtils.h>
 
 #include <sstream>
 
+#include "bridge/operators.h"
 #include "bridge/tensor.h"
 #include "kernels/convolution.h"
 
@@ -26,13 +28,25 @@ void check_types(const at::Tensor& input, const at::Tensor& weight, const at::Te
                               "\"slow_conv2d_cpu\" not implemented for '", type, "'");
 }
 
-// Native's rule: channels last if either operand is; in three dimensions only for the dtypes that oneDNN takes.
-at::MemoryFormat output_format(const at::Tensor& input, const at::Tensor& weight) {
-  const auto format = input.dim() == 4 ? at::MemoryFormat::ChannelsLast : at::MemoryFormat::ChannelsLast3d;
+// Whether native would compute in three dimensions through oneDNN, which alone keeps channels last there. A single
+// sample in single precision is left to it when it is large, grouped or has a large kernel. Native also asks for more
+// than one thread when the kernel is 1x1; here the answer is that of several threads, so that strides do not depend on
+// the setting.
+bool uses_channels_last_3d(const at::Tensor& input, const at::Tensor& weight, int64_t groups) {
   const auto type = input.scalar_type();
-  const bool last = (input.dim() == 4 || (input.dim() == 5 && type != at::kDouble && type != at::kLong)) &&
-                    (input.suggest_memory_format() == format || weight.suggest_memory_format() == format);
-  return last ? format : at::MemoryFormat::Contiguous;
+  if (type == at::kDouble || type == at::kLong) return false;
+  if (type != at::kFloat) return true;
+  return groups > 1 || (weight.size(-1) > 3 && weight.size(-2) > 3) || input.size(0) > 1 ||
+         input.size(0) * input.size(1) * input.size(2) * input.size(3) > 20480;
+}
+
+// Native's rule: channels last if either operand is.
+at::MemoryFormat output_format(const at::Tensor& input, const at::Tensor& weight, int64_t groups) {
+  const auto format = input.dim() == 4 ? at::MemoryFormat::ChannelsLast : at::MemoryFormat::ChannelsLast3d;
+  const bool possible = input.dim() == 4 || (input.dim() == 5 && uses_channels_last_3d(input, weight, groups));
+  return possible && (input.suggest_memory_format() == format || weight.suggest_memory_format() == format)
+             ? format
+             : at::MemoryFormat::Contiguous;
 }
 
 // Fills the last spatial dimensions of an array of three; the leading ones keep their value.
@@ -75,6 +89,7 @@ ConvArgs relation(const at::Tensor& input, const at::Tensor& weight, const at::T
     args.bias = static_cast<char*>(const_cast<void*>(bias.const_data_ptr()));
     args.bias_stride = bias.stride(0);
   }
+  args.tf32 = args.dtype == DType::F32 && at::globalContext().allowTF32CuDNN(at::Float32Op::CONV);
   return args;
 }
 
@@ -114,7 +129,7 @@ at::Tensor convolution(const at::Tensor& input, const at::Tensor& weight, const 
     TORCH_CHECK(size >= 0, "Given input size per channel: ", input.sizes().slice(2),
                 ". Calculated output size per channel: ", at::IntArrayRef(sizes).slice(2),
                 ". Output size is too small");
-  const at::Tensor output = empty(sizes, input.scalar_type(), output_format(input, weight));
+  const at::Tensor output = empty(sizes, input.scalar_type(), output_format(input, weight, groups));
   if (transposed) {
     conv_backward_input_kernel(relation(output, weight, input, bias, geometry));
   } else {
@@ -132,7 +147,7 @@ std::tuple<at::Tensor, at::Tensor, at::Tensor> convolution_backward(const at::Te
                                                                     std::array<bool, 3> output_mask) {
   check_types(input, weight, grad_output);
   const Geometry geometry{stride, padding, dilation, groups};
-  const auto format = output_format(input, weight);
+  const auto format = output_format(input, weight, groups);
   at::Tensor grad_input, grad_weight;
   if (output_mask[0]) {
     grad_input = empty(input.sizes(), input.scalar_type(), format);
@@ -150,7 +165,7 @@ std::tuple<at::Tensor, at::Tensor, at::Tensor> convolution_backward(const at::Te
   return {grad_input, grad_weight, at::Tensor()};
 }
 
-TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
+MT_OPERATORS(aten, PrivateUse1, m) {
   m.impl("convolution_overrideable", TORCH_FN(convolution));
   m.impl("convolution_backward_overrideable", TORCH_FN(convolution_backward));
 }

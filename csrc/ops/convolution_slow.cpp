@@ -5,6 +5,7 @@
 #include <ATen/ops/slow_conv_transpose2d_meta.h>
 #include <torch/library.h>
 
+#include "bridge/operators.h"
 #include "bridge/structured.h"
 #include "bridge/tensor.h"
 
@@ -112,7 +113,7 @@ Tensor& transposed3d_out(const Tensor& self, const Tensor& weight, IntArrayRef k
   return put(transposed3d(self, weight, kernel_size, bias, stride, padding, output_padding, dilation), out);
 }
 
-TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
+MT_OPERATORS(aten, PrivateUse1, m) {
   m.impl("_slow_conv2d_forward", TORCH_FN(forward));
   m.impl("_slow_conv2d_forward.output", TORCH_FN(forward_out));
   m.impl("_slow_conv2d_backward.output_mask", TORCH_FN(backward));

@@ -1,9 +1,11 @@
 // Copies between tensors of our device, and between it and the CPU.
 #include "bridge/fallback.h"
 #include "bridge/iterator.h"
+#include "bridge/operators.h"
 #include "bridge/tensor.h"
 #include "bridge/transfer.h"
 #include "kernels/pointwise.h"
+#include "ops/float8.h"
 #include "runtime/backend.h"
 
 namespace minitorch {
@@ -32,15 +34,25 @@ at::ScalarType integer_of_size(int64_t bytes) {
   return bytes == 1 ? at::kByte : bytes == 2 ? at::kShort : bytes == 4 ? at::kInt : at::kLong;
 }
 
-// float8 and other types that no kernel computes with: bytes are moved here, conversions are native's.
+// float8 and other types that no kernel computes with: bytes are moved here, float8 is converted by way of float, what
+// is left (quantized and packed types) is native's.
 void copy_without_kernels(const at::Tensor& src, const at::Tensor& dst) {
-  if (src.scalar_type() == dst.scalar_type()) {
+  const auto from = src.scalar_type(), to = dst.scalar_type();
+  if (from == to) {
     const auto bits = integer_of_size(static_cast<int64_t>(dst.element_size()));
     dst.view(bits).copy_(src.view(bits));
     return;
   }
-  fall_back("aten::_copy_from", has_kernels(src.scalar_type()) ? dst : src,
-            [&] { dst.copy_(src.to(at::kCPU).to(dst.scalar_type())); });
+  const bool decode = at::isFloat8Type(from), encode = at::isFloat8Type(to);
+  if ((decode || has_kernels(from)) && (encode || has_kernels(to))) {
+    const at::Device device = src.is_cpu() ? dst.device() : src.device();
+    const c10::OptionalDeviceGuard guard(device);
+    const at::Tensor ours = src.to(device);
+    const at::Tensor values = decode ? float8_decoded(ours) : ours;
+    dst.copy_(encode ? float8_encoded(values, to) : values);
+    return;
+  }
+  fall_back("aten::_copy_from", has_kernels(from) ? dst : src, [&] { dst.copy_(src.to(at::kCPU).to(to)); });
 }
 
 // aten::copy_ calls this whenever one side is ours. `src` broadcasts to the shape of `dst`.
@@ -74,7 +86,7 @@ at::Tensor copy_from_and_resize(const at::Tensor& src, const at::Tensor& dst) {
   return copy_from(src, dst, false);
 }
 
-TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
+MT_OPERATORS(aten, PrivateUse1, m) {
   m.impl("_copy_from", TORCH_FN(copy_from));
   m.impl("_copy_from_and_resize", TORCH_FN(copy_from_and_resize));
 }

@@ -1,6 +1,7 @@
 // The minitorch:: operators under cross_entropy_loss.
 #include <torch/library.h>
 
+#include "bridge/operators.h"
 #include "bridge/tensor.h"
 #include "kernels/cross_entropy.h"
 
@@ -81,7 +82,7 @@ TORCH_LIBRARY_FRAGMENT(minitorch, m) {
       "Tensor total_weight, int reduction, int ignore_index, float label_smoothing) -> Tensor",
       {at::Tag::pt2_compliant_tag});
 }
-TORCH_LIBRARY_IMPL(minitorch, PrivateUse1, m) {
+MT_OPERATORS(minitorch, PrivateUse1, m) {
   m.impl("cross_entropy_forward", TORCH_FN(forward));
   m.impl("cross_entropy_backward", TORCH_FN(backward));
 }

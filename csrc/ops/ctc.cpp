@@ -4,6 +4,7 @@
 #include <ATen/ops/_ctc_loss_native.h>
 #include <torch/library.h>
 
+#include "bridge/operators.h"
 #include "bridge/tensor.h"
 #include "kernels/ctc.h"
 
@@ -111,7 +112,7 @@ Tensor ctc_loss_backward(const Tensor& dloss, const Tensor& log_probs, const Ten
   return dx;
 }
 
-TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
+MT_OPERATORS(aten, PrivateUse1, m) {
   m.impl("_ctc_loss", TORCH_FN(ctc_loss));
   m.impl("_ctc_loss_backward", TORCH_FN(ctc_loss_backward));
   // Lengths as tensors: PyTorch's composites, which read them and call the above.

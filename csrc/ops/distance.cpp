@@ -3,6 +3,7 @@
 #include <ATen/ExpandUtils.h>
 #include <torch/library.h>
 
+#include "bridge/operators.h"
 #include "bridge/tensor.h"
 #include "kernels/distance.h"
 
@@ -150,14 +151,14 @@ Tensor pdist_backward(const Tensor& dy, const Tensor& self, double p, const Tens
   return dx;
 }
 
-TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
+MT_OPERATORS(aten, PrivateUse1, m) {
   m.impl("cdist", TORCH_FN(cdist));
   m.impl("_cdist_forward", TORCH_FN(cdist_forward));
   m.impl("_cdist_backward", TORCH_FN(cdist_backward));
   m.impl("_pdist_forward", TORCH_FN(pdist_forward));
   m.impl("_pdist_backward", TORCH_FN(pdist_backward));
 }
-TORCH_LIBRARY_IMPL(aten, AutogradPrivateUse1, m) { m.impl("cdist", TORCH_FN(cdist)); }
+MT_OPERATORS(aten, AutogradPrivateUse1, m) { m.impl("cdist", TORCH_FN(cdist)); }
 
 }  // namespace
 }  // namespace minitorch

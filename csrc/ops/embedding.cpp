@@ -3,6 +3,7 @@
 #include <ATen/ops/_embedding_bag_backward_native.h>
 #include <torch/library.h>
 
+#include "bridge/operators.h"
 #include "kernels/embedding.h"
 #include "ops/index_common.h"
 
@@ -223,7 +224,7 @@ Tensor sample_weights_backward(const Tensor& grad, const Tensor& weight, const T
   return out;
 }
 
-TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
+MT_OPERATORS(aten, PrivateUse1, m) {
   m.impl("embedding_dense_backward", TORCH_FN(embedding_dense_backward));
   m.impl("embedding_renorm_", TORCH_FN(embedding_renorm_));
   m.impl("_embedding_bag", TORCH_FN(embedding_bag));

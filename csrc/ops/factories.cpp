@@ -7,6 +7,7 @@
 #include <cstring>
 
 #include "bridge/iterator.h"
+#include "bridge/operators.h"
 #include "bridge/tensor.h"
 #include "kernels/pointwise.h"
 #include "runtime/backend.h"
@@ -51,6 +52,10 @@ at::Tensor empty_with_strides(at::IntArrayRef size, at::IntArrayRef stride, std:
   X(bool, Bool) X(uint16_t, UInt16) X(uint32_t, UInt32) X(uint64_t, UInt64)               \
   X(c10::Half, Half) X(c10::BFloat16, BFloat16) X(float, Float) X(double, Double)         \
   X(c10::complex<float>, ComplexFloat) X(c10::complex<double>, ComplexDouble)
+// Those that are converted only.
+#define MT_FOR_FLOAT8_TYPES(X)                                                                               \
+  X(c10::Float8_e5m2, Float8_e5m2) X(c10::Float8_e4m3fn, Float8_e4m3fn) X(c10::Float8_e8m0fnu, Float8_e8m0fnu) \
+  X(c10::Float8_e5m2fnuz, Float8_e5m2fnuz) X(c10::Float8_e4m3fnuz, Float8_e4m3fnuz)
 // clang-format on
 
 // Native converts the value to the tensor's dtype first; this raises its error when that overflows.
@@ -86,8 +91,24 @@ at::Tensor& fill_complex_half(at::Tensor& self, const at::Scalar& value) {
   return self;
 }
 
+// float8 is filled with the byte that stands for the value.
+at::Tensor& fill_float8(at::Tensor& self, const at::Scalar& value) {
+  uint8_t code = 0;
+  switch (self.scalar_type()) {
+#define MT_CODE(T, name) \
+  case at::ScalarType::name: code = value.to<T>().x; break;
+    MT_FOR_FLOAT8_TYPES(MT_CODE)
+#undef MT_CODE
+    default: break;
+  }
+  at::Tensor bytes = self.view(at::kByte);
+  fill_scalar(bytes, static_cast<int64_t>(code));
+  return self;
+}
+
 at::Tensor& fill_scalar(at::Tensor& self, const at::Scalar& value) {
   if (self.scalar_type() == at::kComplexHalf) return fill_complex_half(self, value);
+  if (at::isFloat8Type(self.scalar_type())) return fill_float8(self, value);
   check_convertible(value, self.scalar_type());
   if (self.numel() == 0) return self;
   // Above 2^63 an unsigned value passes to a kernel as its bits, which only integers read so.
@@ -148,13 +169,14 @@ at::Scalar local_scalar_dense(const at::Tensor& self) {
   }
     MT_FOR_SCALAR_TYPES(MT_READ)
     MT_READ(c10::complex<c10::Half>, ComplexHalf)
+    MT_FOR_FLOAT8_TYPES(MT_READ)
 #undef MT_READ
     default:
       TORCH_CHECK_NOT_IMPLEMENTED(false, "\"_local_scalar_dense\" not implemented for '", self.scalar_type(), "'");
   }
 }
 
-TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
+MT_OPERATORS(aten, PrivateUse1, m) {
   m.impl("empty.memory_format", TORCH_FN(empty_memory_format));
   m.impl("empty_strided", TORCH_FN(empty_with_strides));
   m.impl("fill_.Scalar", TORCH_FN(fill_scalar));

@@ -11,6 +11,7 @@
 
 #include <cmath>
 
+#include "bridge/operators.h"
 #include "bridge/tensor.h"
 #include "kernels/factory.h"
 
@@ -129,7 +130,7 @@ REGISTER_PRIVATEUSE1_DISPATCH(linspace_stub, &minitorch::linspace_stub)
 }  // namespace at::native
 
 namespace minitorch {
-TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
+MT_OPERATORS(aten, PrivateUse1, m) {
   using Sequence = Tensor& (*)(const at::Scalar&, const at::Scalar&, const at::Scalar&, Tensor&);
   using Linspace = Tensor& (*)(const at::Scalar&, const at::Scalar&, int64_t, Tensor&);
   m.impl("arange.start_out", static_cast<Sequence>(&at::native::arange_out));

@@ -11,6 +11,7 @@
 #include <ATen/ops/fake_quantize_per_tensor_affine_cachemask_native.h>
 #include <torch/library.h>
 
+#include "bridge/operators.h"
 #include "bridge/tensor.h"
 
 namespace minitorch {
@@ -90,7 +91,7 @@ REGISTER_PRIVATEUSE1_DISPATCH(fake_quant_grad_learnable_channel_stub, &minitorch
 }  // namespace at::native
 
 namespace minitorch {
-TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
+MT_OPERATORS(aten, PrivateUse1, m) {
 #define MT_REGISTER(name) m.impl(#name, TORCH_FN(at::native::name));
   MT_REGISTER(fake_quantize_per_tensor_affine_cachemask)
   MT_REGISTER(fake_quantize_per_channel_affine_cachemask)

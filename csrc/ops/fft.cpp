@@ -5,6 +5,7 @@
 
 #include <algorithm>
 
+#include "bridge/operators.h"
 #include "bridge/structured.h"
 #include "kernels/fft.h"
 
@@ -156,7 +157,7 @@ Tensor& fft_c2r_out(const Tensor& self, IntArrayRef dim, int64_t normalization, 
   return into(out, fft_c2r(self, dim, normalization, last_dim_size));
 }
 
-TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
+MT_OPERATORS(aten, PrivateUse1, m) {
   m.impl("_fft_c2c", TORCH_FN(fft_c2c));
   m.impl("_fft_c2c.out", TORCH_FN(fft_c2c_out));
   m.impl("_fft_r2c", TORCH_FN(fft_r2c));

@@ -14,6 +14,7 @@
 #include <ATen/ops/_foreach_sub_native.h>
 #include <torch/library.h>
 
+#include "bridge/operators.h"
 #include "bridge/tensor.h"
 #include "kernels/foreach.h"
 
@@ -242,7 +243,7 @@ Tensors norm(TensorList a, const Scalar& order, std::optional<at::ScalarType> dt
 }
 
 template <class F>
-void both(torch::Library& m, const std::string& op, const std::string& overload) {
+void both(const Operators& m, const std::string& op, const std::string& overload) {
   const std::string suffix = overload.empty() ? "" : "." + overload;
   m.impl((op + suffix).c_str(), TORCH_FN(F::functional));
   m.impl((op + "_" + suffix).c_str(), TORCH_FN(F::inplace));
@@ -252,7 +253,7 @@ void both(torch::Library& m, const std::string& op, const std::string& overload)
 #define MT_KERNEL_SLOW(name) \
   at::native::foreach_tensor_##name##_kernel_slow, at::native::foreach_tensor_##name##_kernel_slow_
 
-TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
+MT_OPERATORS(aten, PrivateUse1, m) {
   both<Unary<ForeachOp::sqrt, MT_SLOW(sqrt)>>(m, "_foreach_sqrt", "");
   both<Unary<ForeachOp::neg, MT_SLOW(neg)>>(m, "_foreach_neg", "");
 

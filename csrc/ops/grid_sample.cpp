@@ -2,6 +2,7 @@
 #include <ATen/native/GridSamplerUtils.h>
 #include <torch/library.h>
 
+#include "bridge/operators.h"
 #include "bridge/tensor.h"
 #include "kernels/grid_sample.h"
 
@@ -88,7 +89,7 @@ std::tuple<Tensor, Tensor> grid_sampler_backward(const Tensor& dy, const Tensor&
   return {dx, dgrid};
 }
 
-TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
+MT_OPERATORS(aten, PrivateUse1, m) {
   m.impl("grid_sampler_2d", TORCH_FN(grid_sampler<2>));
   m.impl("grid_sampler_3d", TORCH_FN(grid_sampler<3>));
   m.impl("grid_sampler_2d_backward", TORCH_FN(grid_sampler_backward<2>));

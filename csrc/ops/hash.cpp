@@ -4,6 +4,7 @@
 #include <ATen/ops/hash_tensor_native.h>
 
 #include "bridge/iterator.h"
+#include "bridge/operators.h"
 #include "bridge/structured.h"
 #include "kernels/hash.h"
 
@@ -25,7 +26,7 @@ REGISTER_PRIVATEUSE1_DISPATCH(xor_sum_stub, &minitorch::xor_sum)
 }  // namespace at::native
 
 namespace minitorch {
-TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
+MT_OPERATORS(aten, PrivateUse1, m) {
   structured<at::native::structured_hash_tensor_out>(m, "hash_tensor", nullptr, "hash_tensor.out");
 }
 }  // namespace minitorch

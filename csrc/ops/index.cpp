@@ -19,6 +19,7 @@
 
 #include "bridge/checked.h"
 #include "bridge/iterator.h"
+#include "bridge/operators.h"
 #include "bridge/structured.h"
 #include "kernels/shape.h"
 #include "ops/index_common.h"
@@ -195,7 +196,7 @@ REGISTER_PRIVATEUSE1_DISPATCH(unfold_backward_stub, &minitorch::unfold_backward_
 }  // namespace at::native
 
 namespace minitorch {
-TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
+MT_OPERATORS(aten, PrivateUse1, m) {
   using Scalar = at::Scalar;
   using Fill = at::Tensor& (*)(at::Tensor&, int64_t, const at::Tensor&, const Scalar&);
   using FillTensor = at::Tensor& (*)(at::Tensor&, int64_t, const at::Tensor&, const at::Tensor&);

@@ -10,6 +10,7 @@
 #include <ATen/ops/scatter_native.h>
 #include <ATen/ops/scatter_reduce_native.h>
 
+#include "bridge/operators.h"
 #include "bridge/structured.h"
 #include "ops/index_common.h"
 
@@ -240,7 +241,7 @@ REGISTER_PRIVATEUSE1_DISPATCH(scatter_scalar_reduce_stub, &minitorch::scatter_sc
 }  // namespace at::native
 
 namespace minitorch {
-TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
+MT_OPERATORS(aten, PrivateUse1, m) {
   m.impl("one_hot", TORCH_FN(one_hot));
   structured<at::native::structured_gather_out>(m, "gather", nullptr, "gather.out");
   structured<at::native::structured_scatter_src_out>(m, "scatter.src", "scatter_.src", "scatter.src_out");

@@ -8,6 +8,7 @@
 #include <torch/library.h>
 
 #include "bridge/iterator.h"
+#include "bridge/operators.h"
 #include "bridge/tensor.h"
 #include "kernels/index.h"
 
@@ -124,7 +125,7 @@ REGISTER_PRIVATEUSE1_DISPATCH(masked_fill_stub, &minitorch::masked_fill_stub)
 }
 
 namespace minitorch {
-TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
+MT_OPERATORS(aten, PrivateUse1, m) {
   using FillScalar = Tensor& (*)(Tensor&, const Tensor&, const at::Scalar&);
   using FillTensor = Tensor& (*)(Tensor&, const Tensor&, const Tensor&);
   m.impl("masked_fill_.Scalar", static_cast<FillScalar>(&at::native::masked_fill__cpu));

@@ -6,6 +6,7 @@
 #include <ATen/ops/linalg_qr_native.h>
 #include <ATen/ops/ormqr_native.h>
 
+#include "bridge/operators.h"
 #include "ops/linalg.h"
 
 namespace minitorch {
@@ -54,7 +55,7 @@ void cross(const Tensor& result, const Tensor& a, const Tensor& b, const int64_t
 
 }  // namespace
 
-TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
+MT_OPERATORS(aten, PrivateUse1, m) {
   structured<at::native::structured_linalg_qr_out>(m, "linalg_qr", nullptr, "linalg_qr.out");
   structured<at::native::structured_linalg_cross_out>(m, "linalg_cross", nullptr, "linalg_cross.out");
   m.impl("geqrf", TORCH_FN(at::native::geqrf));

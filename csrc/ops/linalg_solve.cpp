@@ -16,6 +16,7 @@
 #include <ATen/ops/triangular_solve_native.h>
 
 #include "bridge/iterator.h"
+#include "bridge/operators.h"
 #include "ops/linalg.h"
 
 namespace minitorch {
@@ -94,7 +95,7 @@ void unpack_pivots(at::TensorIterator& iter, const int64_t dim_size, const int64
 
 }  // namespace
 
-TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
+MT_OPERATORS(aten, PrivateUse1, m) {
   structured<at::native::structured_linalg_cholesky_ex_out>(m, "linalg_cholesky_ex", nullptr, "linalg_cholesky_ex.L");
   structured<at::native::structured_linalg_lu_factor_ex_out>(m, "linalg_lu_factor_ex", nullptr,
                                                              "linalg_lu_factor_ex.out");

@@ -6,6 +6,7 @@
 #include <ATen/ops/linalg_ldl_solve_native.h>
 #include <ATen/ops/linalg_lstsq_native.h>
 
+#include "bridge/operators.h"
 #include "ops/linalg.h"
 
 namespace minitorch {
@@ -157,7 +158,7 @@ Tensor& linalg_eigvals_out(const Tensor& input, Tensor& values) {
 
 }  // namespace
 
-TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
+MT_OPERATORS(aten, PrivateUse1, m) {
   structured<at::native::structured__linalg_eigh_out>(m, "_linalg_eigh", nullptr, "_linalg_eigh.eigenvalues");
   structured<at::native::structured__linalg_svd_out>(m, "_linalg_svd", nullptr, "_linalg_svd.U");
   structured<at::native::structured_linalg_ldl_factor_ex_out>(m, "linalg_ldl_factor_ex", nullptr,

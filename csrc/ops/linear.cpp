@@ -1,6 +1,7 @@
 // minitorch::linear_forward, the operator under aten::linear.
 #include <torch/library.h>
 
+#include "bridge/operators.h"
 #include "ops/matmul.h"
 
 namespace minitorch {
@@ -15,7 +16,7 @@ at::Tensor linear_forward_meta(const at::Tensor& input, const at::Tensor& weight
 TORCH_LIBRARY_FRAGMENT(minitorch, m) {
   m.def("linear_forward(Tensor input, Tensor weight, Tensor? bias) -> Tensor", {at::Tag::pt2_compliant_tag});
 }
-TORCH_LIBRARY_IMPL(minitorch, PrivateUse1, m) { m.impl("linear_forward", TORCH_FN(linear_forward)); }
+MT_OPERATORS(minitorch, PrivateUse1, m) { m.impl("linear_forward", TORCH_FN(linear_forward)); }
 TORCH_LIBRARY_IMPL(minitorch, Meta, m) { m.impl("linear_forward", TORCH_FN(linear_forward_meta)); }
 
 }  // namespace

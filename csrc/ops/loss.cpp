@@ -14,6 +14,7 @@
 
 #include "bridge/checked.h"
 #include "bridge/iterator.h"
+#include "bridge/operators.h"
 #include "bridge/structured.h"
 #include "kernels/loss.h"
 
@@ -271,7 +272,7 @@ Tensor& nll_maps_backward_out(const Tensor& grad_output, const Tensor& self, con
                    grad_input);
 }
 
-TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
+MT_OPERATORS(aten, PrivateUse1, m) {
   structured<at::native::structured_mse_loss_out>(m, "mse_loss", nullptr, "mse_loss.out");
   structured<at::native::structured_smooth_l1_loss_out>(m, "smooth_l1_loss", nullptr, "smooth_l1_loss.out");
   m.impl("huber_loss", MT_CHECKED(at::native::huber_loss));

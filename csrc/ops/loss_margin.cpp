@@ -4,6 +4,7 @@
 #include <ATen/native/Resize.h>
 #include <torch/library.h>
 
+#include "bridge/operators.h"
 #include "bridge/tensor.h"
 #include "kernels/loss.h"
 
@@ -169,7 +170,7 @@ Tensor& multilabel_backward_out(const Tensor& grad_output, const Tensor& input, 
   return copy_into(multilabel_backward(grad_output, input, target, reduction, is_target), grad_input);
 }
 
-TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
+MT_OPERATORS(aten, PrivateUse1, m) {
   m.impl("multi_margin_loss", TORCH_FN(multi));
   m.impl("multi_margin_loss.out", TORCH_FN(multi_out));
   m.impl("multi_margin_loss_backward", TORCH_FN(multi_backward));

@@ -14,6 +14,7 @@
 #include <ATen/ops/bmm_meta.h>
 #include <ATen/ops/mm_meta.h>
 
+#include "bridge/operators.h"
 #include "bridge/structured.h"
 #include "bridge/tensor.h"
 #include "kernels/gemm.h"
@@ -46,6 +47,13 @@ bool overlaps(const at::Tensor& out, const at::Tensor& in) {
   return out.is_alias_of(in) && at::get_overlap_status(out, in) != at::MemOverlapStatus::No;
 }
 
+// What torch.set_float32_matmul_precision("high") allows a GPU.
+bool rounding_allowed() {
+  return at::globalContext().float32Precision(at::Float32Backend::CUDA, at::Float32Op::MATMUL) ==
+             at::Float32Precision::TF32 &&
+         !at::NoTF32Guard::should_disable_tf32();
+}
+
 at::Tensor without_neg(const at::Tensor& t) { return t.is_neg() ? t.resolve_neg() : t; }
 
 }  // namespace
@@ -67,6 +75,7 @@ void matrix_product(const at::Tensor& out, const at::Tensor& a_in, const at::Ten
   args.m = out.size(-2), args.n = out.size(-1), args.k = a.size(-1);
   args.a = matrix(a), args.b = matrix(b), args.c = matrix(out);
   args.alpha = to_scalar(alpha), args.beta = to_scalar(beta);
+  args.tf32 = args.dtype == DType::F32 && rounding_allowed();
   at::Tensor d;
   if (d_in.defined()) {
     d = without_neg(d_in.is_conj() ? d_in.resolve_conj() : d_in).expand(out.sizes());
@@ -195,7 +204,7 @@ at::Tensor linear_forward(const at::Tensor& input, const at::Tensor& weight, con
   return out;
 }
 
-TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
+MT_OPERATORS(aten, PrivateUse1, m) {
   structured<Mm>(m, "mm", nullptr, "mm.out");
   structured<Addmm>(m, "addmm", "addmm_", "addmm.out");
   structured<AddmmActivation>(m, "_addmm_activation", nullptr, "_addmm_activation.out");

@@ -2,6 +2,7 @@
 // different schemas.
 #include <ATen/native/Resize.h>
 
+#include "bridge/operators.h"
 #include "bridge/tensor.h"
 #include "kernels/norm.h"
 #include "ops/norm_params.h"
@@ -180,7 +181,7 @@ std::tuple<Tensor, Tensor> update_stats(const Tensor& input, OptTensor running_m
   return {save_mean, save_var};
 }
 
-TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
+MT_OPERATORS(aten, PrivateUse1, m) {
   m.impl("native_batch_norm", TORCH_FN(plain));
   m.impl("native_batch_norm.out", TORCH_FN(plain_out));
   m.impl("_native_batch_norm_legit", TORCH_FN(legit));

@@ -1,6 +1,7 @@
 // Group norm. PyTorch's entry points make every input of a private device contiguous; these keep channels last.
 #include <limits>
 
+#include "bridge/operators.h"
 #include "bridge/tensor.h"
 #include "kernels/norm.h"
 #include "ops/norm_params.h"
@@ -81,7 +82,7 @@ Three backward(const Tensor& grad_out, const Tensor& input, const Tensor& mean_i
   return {dx, dweight, dbias};
 }
 
-TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
+MT_OPERATORS(aten, PrivateUse1, m) {
   m.impl("native_group_norm", TORCH_FN(forward));
   m.impl("native_group_norm_backward", TORCH_FN(backward));
 }

@@ -4,6 +4,7 @@
 #include <ATen/ops/_fused_rms_norm_compositeimplicitautograd_dispatch.h>
 #include <ATen/ops/_weight_norm_differentiable_backward_native.h>
 
+#include "bridge/operators.h"
 #include "bridge/tensor.h"
 #include "kernels/norm.h"
 #include "ops/norm_params.h"
@@ -138,7 +139,7 @@ std::tuple<at::Tensor, at::Tensor> weight_norm_interface_backward(const at::Tens
   return at::native::_weight_norm_differentiable_backward(grad, v, g, norms.to(v.scalar_type()), dim);
 }
 
-TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
+MT_OPERATORS(aten, PrivateUse1, m) {
   m.impl("native_layer_norm", TORCH_FN(native_layer_norm));
   m.impl("native_layer_norm_backward", TORCH_FN(native_layer_norm_backward));
   m.impl("_fused_rms_norm", TORCH_FN(fused_rms_norm));

@@ -1,5 +1,6 @@
 // The pieces of synchronised batch norm: statistics and sums of one process's share of the batch, and what turns the
 // gathered ones into results. The reductions are batch norm's own kernels; the rest is pointwise.
+#include "bridge/operators.h"
 #include "bridge/tensor.h"
 #include "kernels/norm.h"
 #include "ops/norm_params.h"
@@ -110,7 +111,7 @@ Tensor backward_elemt(const Tensor& grad_out, const Tensor& input, const Tensor&
   return ((grad_out - average - centred * slope) * scaled_invstd(invstd, weight, input)).to(input.scalar_type());
 }
 
-TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
+MT_OPERATORS(aten, PrivateUse1, m) {
   m.impl("batch_norm_stats", TORCH_FN(stats));
   m.impl("batch_norm_elemt", TORCH_FN(elemt));
   m.impl("batch_norm_elemt.out", TORCH_FN(elemt_out));

@@ -1,6 +1,7 @@
 // Fused optimizer steps and the gradient scaler's operators.
 #include <torch/library.h>
 
+#include "bridge/operators.h"
 #include "bridge/tensor.h"
 #include "kernels/foreach.h"
 #include "kernels/optimizer.h"
@@ -161,7 +162,7 @@ Tensor& update_scale(Tensor& scale, Tensor& growth_tracker, const Tensor& found_
   return scale;
 }
 
-TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
+MT_OPERATORS(aten, PrivateUse1, m) {
   m.impl("_fused_adam_", TORCH_FN(fused_adam<false>));
   m.impl("_fused_adamw_", TORCH_FN(fused_adam<true>));
   m.impl("_fused_adam_.tensor_lr", TORCH_FN(fused_adam_tensor_lr<false>));

@@ -6,6 +6,7 @@
 #include <ATen/ops/add_meta.h>
 
 #include "bridge/checked.h"
+#include "bridge/operators.h"
 #include "ops/pointwise.h"
 #include "runtime/backend.h"
 
@@ -135,7 +136,7 @@ REGISTER_PRIVATEUSE1_DISPATCH(ldexp_stub, &minitorch::ldexp_stub)
 }  // namespace at::native
 
 namespace minitorch {
-TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
+MT_OPERATORS(aten, PrivateUse1, m) {
 #define MT_REGISTER(name) structured<at::native::structured_##name##_out>(m, #name, #name "_", #name ".out");
   MT_BINARY(MT_REGISTER)
 #undef MT_REGISTER

@@ -5,6 +5,7 @@
 #include <ATen/native/TensorCompare.h>
 
 #include "bridge/checked.h"
+#include "bridge/operators.h"
 #include "ops/pointwise.h"
 
 namespace minitorch {
@@ -49,7 +50,7 @@ REGISTER_PRIVATEUSE1_DISPATCH(where_kernel, &minitorch::where_stub)
 }  // namespace at::native
 
 namespace minitorch {
-TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
+MT_OPERATORS(aten, PrivateUse1, m) {
   structured<at::native::structured_addcmul_out>(m, "addcmul", "addcmul_", "addcmul.out");
   structured<at::native::structured_addcdiv_out>(m, "addcdiv", "addcdiv_", "addcdiv.out");
   structured<at::native::structured_lerp_Scalar>(m, "lerp.Scalar", "lerp_.Scalar", "lerp.Scalar_out");

@@ -7,6 +7,7 @@
 #include <limits>
 
 #include "bridge/checked.h"
+#include "bridge/operators.h"
 #include "ops/pointwise.h"
 
 // clang-format off
@@ -98,7 +99,7 @@ REGISTER_PRIVATEUSE1_DISPATCH(frexp_stub, &minitorch::frexp_stub)
 }  // namespace at::native
 
 namespace minitorch {
-TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
+MT_OPERATORS(aten, PrivateUse1, m) {
 #define MT_REGISTER(name, ...) structured<at::native::structured_##name##_out>(m, #name, #name "_", #name ".out");
   MT_UNARY(MT_REGISTER)
   MT_REGISTER(sgn)

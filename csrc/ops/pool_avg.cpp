@@ -6,6 +6,7 @@
 #include <ATen/ops/avg_pool3d_backward_meta.h>
 #include <ATen/ops/avg_pool3d_meta.h>
 
+#include "bridge/operators.h"
 #include "bridge/structured.h"
 #include "ops/pool_common.h"
 
@@ -140,7 +141,7 @@ Tensor& adaptive_avg_pool3d_backward_out(const Tensor& dy, const Tensor& x, Tens
   return dx.copy_(result);
 }
 
-TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
+MT_OPERATORS(aten, PrivateUse1, m) {
   structured<AvgPool2d>(m, "avg_pool2d", nullptr, "avg_pool2d.out");
   structured<AvgPool3d>(m, "avg_pool3d", nullptr, "avg_pool3d.out");
   structured<AvgPool2dBackward>(m, "avg_pool2d_backward", nullptr, "avg_pool2d_backward.grad_input");

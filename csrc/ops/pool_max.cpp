@@ -12,6 +12,7 @@
 #include <ATen/ops/max_pool2d_with_indices_backward_meta.h>
 #include <ATen/ops/max_pool2d_with_indices_meta.h>
 
+#include "bridge/operators.h"
 #include "bridge/structured.h"
 #include "ops/pool_common.h"
 #include "runtime/backend.h"
@@ -323,7 +324,7 @@ Tensor& unpool_3d_out(const Tensor& x, const Tensor& indices, IntArrayRef output
   return copy_into(unpool_3d(x, indices, output_size, stride, padding), out);
 }
 
-TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
+MT_OPERATORS(aten, PrivateUse1, m) {
   structured<MaxPool2d>(m, "max_pool2d_with_indices", nullptr, "max_pool2d_with_indices.out");
   structured<MaxPool2dBackward>(m, "max_pool2d_with_indices_backward", nullptr,
                                 "max_pool2d_with_indices_backward.grad_input");

@@ -17,6 +17,7 @@
 #include "bridge/checked.h"
 #include "bridge/generator.h"
 #include "bridge/iterator.h"
+#include "bridge/operators.h"
 #include "bridge/tensor.h"
 #include "kernels/random.h"
 #include "runtime/backend.h"
@@ -183,7 +184,7 @@ namespace {
 
 using G = std::optional<at::Generator>;
 
-TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
+MT_OPERATORS(aten, PrivateUse1, m) {
   m.impl("uniform_", MT_CHECKED(at::native::uniform_));
   m.impl("normal_", MT_CHECKED(at::native::normal_));
   m.impl("log_normal_", MT_CHECKED(at::native::log_normal_));

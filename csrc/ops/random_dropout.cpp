@@ -7,6 +7,7 @@
 
 #include "bridge/generator.h"
 #include "bridge/iterator.h"
+#include "bridge/operators.h"
 #include "bridge/tensor.h"
 #include "kernels/dropout.h"
 
@@ -90,7 +91,7 @@ TORCH_LIBRARY_FRAGMENT(minitorch, m) {
   m.def("dropout_backward(Tensor grad, Tensor saved, SymInt[] strides, float p) -> Tensor",
         {at::Tag::pt2_compliant_tag});
 }
-TORCH_LIBRARY_IMPL(minitorch, PrivateUse1, m) {
+MT_OPERATORS(minitorch, PrivateUse1, m) {
   m.impl("dropout_forward", TORCH_FN(dropout_forward));
   m.impl("dropout_backward", TORCH_FN(dropout_backward));
 }
@@ -98,7 +99,7 @@ TORCH_LIBRARY_IMPL(minitorch, Meta, m) {
   m.impl("dropout_forward", TORCH_FN(dropout_forward_meta));
   m.impl("dropout_backward", TORCH_FN(dropout_backward_meta));
 }
-TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
+MT_OPERATORS(aten, PrivateUse1, m) {
   m.impl("native_dropout", TORCH_FN(native_dropout));
   m.impl("native_dropout_backward", TORCH_FN(native_dropout_backward));
 }

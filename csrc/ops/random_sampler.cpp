@@ -5,6 +5,7 @@
 
 #include "bridge/generator.h"
 #include "bridge/iterator.h"
+#include "bridge/operators.h"
 #include "bridge/tensor.h"
 #include "kernels/pointwise.h"
 #include "kernels/random.h"
@@ -137,7 +138,7 @@ Tensor& rrelu_with_noise_(Tensor& self, Tensor& noise, const at::Scalar& lower, 
   return rrelu_with_noise_out(self, noise, lower, upper, training, std::move(generator), self);
 }
 
-TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
+MT_OPERATORS(aten, PrivateUse1, m) {
   m.impl("poisson", TORCH_FN(poisson));
   m.impl("binomial", TORCH_FN(binomial));
   m.impl("_standard_gamma", TORCH_FN(standard_gamma));

@@ -32,6 +32,7 @@
 #include <limits>
 
 #include "bridge/iterator.h"
+#include "bridge/operators.h"
 #include "bridge/structured.h"
 
 namespace minitorch {
@@ -265,7 +266,7 @@ REGISTER_PRIVATEUSE1_DISPATCH(aminmax_allreduce_stub, &minitorch::aminmax_all)
 }  // namespace at::native
 
 namespace minitorch {
-TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
+MT_OPERATORS(aten, PrivateUse1, m) {
   structured<Sum>(m, "sum.dim_IntList", nullptr, "sum.IntList_out");
   structured<Mean>(m, "mean.dim", nullptr, "mean.out");
   structured<Prod>(m, "prod.dim_int", nullptr, "prod.int_out");

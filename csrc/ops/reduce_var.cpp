@@ -5,6 +5,7 @@
 
 #include <limits>
 
+#include "bridge/operators.h"
 #include "bridge/tensor.h"
 #include "ops/reduce.h"
 
@@ -76,7 +77,7 @@ std::tuple<at::Tensor, at::Tensor> var_mean(const at::Tensor& self, at::Optional
   return {out, mean};
 }
 
-TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
+MT_OPERATORS(aten, PrivateUse1, m) {
   m.impl("var.correction", TORCH_FN(var<ReduceOp::var>));
   m.impl("std.correction", TORCH_FN(var<ReduceOp::std>));
   m.impl("var.correction_out", TORCH_FN(var_out<ReduceOp::var>));

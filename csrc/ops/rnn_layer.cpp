@@ -3,6 +3,7 @@
 // of the input and of both weights; the recurrence between them is one kernel.
 #include <torch/library.h>
 
+#include "bridge/operators.h"
 #include "bridge/tensor.h"
 #include "kernels/rnn.h"
 #include "ops/matmul.h"
@@ -143,7 +144,7 @@ TORCH_LIBRARY_FRAGMENT(minitorch, m) {
       "bool[2] mask) -> (Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor)",
       {at::Tag::pt2_compliant_tag});
 }
-TORCH_LIBRARY_IMPL(minitorch, PrivateUse1, m) {
+MT_OPERATORS(minitorch, PrivateUse1, m) {
   m.impl("rnn_layer_forward", TORCH_FN(forward));
   m.impl("rnn_layer_backward", TORCH_FN(backward));
 }

@@ -7,6 +7,7 @@
 #include <ATen/ops/cumprod_native.h>
 #include <ATen/ops/cumsum_native.h>
 
+#include "bridge/operators.h"
 #include "bridge/structured.h"
 #include "kernels/scan.h"
 
@@ -61,7 +62,7 @@ REGISTER_PRIVATEUSE1_DISPATCH(logcumsumexp_stub, &minitorch::logcumsumexp_stub)
 }  // namespace at::native
 
 namespace minitorch {
-TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
+MT_OPERATORS(aten, PrivateUse1, m) {
   structured<at::native::structured_cumsum_out>(m, "cumsum", "cumsum_", "cumsum.out");
   structured<at::native::structured_cumprod_out>(m, "cumprod", "cumprod_", "cumprod.out");
   m.impl("_logcumsumexp", TORCH_FN(logcumsumexp));

@@ -4,6 +4,7 @@
 #include <ATen/ops/segment_reduce_native.h>
 #include <torch/library.h>
 
+#include "bridge/operators.h"
 #include "bridge/tensor.h"
 #include "kernels/segment.h"
 
@@ -104,7 +105,7 @@ REGISTER_PRIVATEUSE1_DISPATCH(_segment_reduce_offsets_backward_stub, &minitorch:
 namespace minitorch {
 namespace {
 
-TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
+MT_OPERATORS(aten, PrivateUse1, m) {
   m.impl("segment_reduce", TORCH_FN(at::native::segment_reduce_kernel));
   m.impl("_segment_reduce_backward", TORCH_FN(at::native::_segment_reduce_backward_kernel));
 }

@@ -6,6 +6,7 @@
 #include <ATen/ops/tril_meta.h>
 #include <ATen/ops/triu_meta.h>
 
+#include "bridge/operators.h"
 #include "bridge/structured.h"
 #include "kernels/shape.h"
 
@@ -152,7 +153,7 @@ Tensor& narrow_copy_out(const Tensor& self, int64_t dim, int64_t start, int64_t 
   return out.copy_(part);
 }
 
-TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
+MT_OPERATORS(aten, PrivateUse1, m) {
   structured<Tril>(m, "tril", "tril_", "tril.out");
   structured<Triu>(m, "triu", "triu_", "triu.out");
   m.impl("tril_indices", TORCH_FN(triangle_indices<false>));

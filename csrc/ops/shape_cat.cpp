@@ -1,6 +1,7 @@
 // cat. PyTorch's meta checks the inputs, skips legacy empty ones, promotes dtypes and chooses the memory format.
 #include <ATen/ops/cat_meta.h>
 
+#include "bridge/operators.h"
 #include "bridge/structured.h"
 #include "kernels/shape.h"
 
@@ -86,7 +87,7 @@ struct Cat : at::meta::structured_cat {
   }
 };
 
-TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) { structured<Cat>(m, "cat", nullptr, "cat.out"); }
+MT_OPERATORS(aten, PrivateUse1, m) { structured<Cat>(m, "cat", nullptr, "cat.out"); }
 
 }  // namespace
 }  // namespace minitorch

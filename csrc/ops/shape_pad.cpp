@@ -11,6 +11,7 @@
 #include <ATen/ops/replication_pad2d_meta.h>
 #include <ATen/ops/replication_pad3d_meta.h>
 
+#include "bridge/operators.h"
 #include "bridge/structured.h"
 #include "kernels/shape.h"
 
@@ -129,7 +130,7 @@ Tensor pad_backward(const Tensor& grad, const Tensor& self, IntArrayRef padding)
 
 namespace meta = at::meta;
 
-TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
+MT_OPERATORS(aten, PrivateUse1, m) {
   structured<Pad<meta::structured_reflection_pad1d, true>>(m, "reflection_pad1d", nullptr, "reflection_pad1d.out");
   structured<Pad<meta::structured_reflection_pad3d, true>>(m, "reflection_pad3d", nullptr, "reflection_pad3d.out");
   structured<Pad<meta::structured_replication_pad1d, false>>(m, "replication_pad1d", nullptr, "replication_pad1d.out");

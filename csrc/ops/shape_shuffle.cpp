@@ -3,6 +3,7 @@
 #include <ATen/native/PixelShuffle.h>
 #include <torch/library.h>
 
+#include "bridge/operators.h"
 #include "bridge/tensor.h"
 
 namespace minitorch {
@@ -65,7 +66,7 @@ Tensor channel_shuffle(const Tensor& self, int64_t groups) {
   return out;
 }
 
-TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
+MT_OPERATORS(aten, PrivateUse1, m) {
   m.impl("pixel_shuffle", TORCH_FN(pixel_shuffle));
   m.impl("pixel_unshuffle", TORCH_FN(pixel_unshuffle));
   m.impl("native_channel_shuffle", TORCH_FN(channel_shuffle));

@@ -6,6 +6,7 @@
 #include <ATen/ops/_convert_indices_from_csr_to_coo_meta.h>
 #include <torch/library.h>
 
+#include "bridge/operators.h"
 #include "bridge/structured.h"
 #include "bridge/tensor.h"
 
@@ -116,7 +117,7 @@ Tensor int8_mm(const Tensor& self, const Tensor& weight, const Tensor& scales) {
   return product.mul_(scales.to(at::kFloat)).to(self.scalar_type());
 }
 
-TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
+MT_OPERATORS(aten, PrivateUse1, m) {
   m.impl("_add_relu.Tensor", TORCH_FN(add_relu));
   m.impl("_add_relu_.Tensor", TORCH_FN(add_relu_));
   m.impl("_add_relu.out", TORCH_FN(add_relu_out));

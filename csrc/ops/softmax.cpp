@@ -5,6 +5,7 @@
 #include <ATen/ops/_softmax_backward_data_meta.h>
 #include <ATen/ops/_softmax_meta.h>
 
+#include "bridge/operators.h"
 #include "bridge/structured.h"
 #include "kernels/softmax.h"
 
@@ -123,7 +124,7 @@ at::Tensor masked_softmax_backward(const at::Tensor& grad, const at::Tensor& out
   return last ? dx : dx.transpose(d, -1).contiguous();
 }
 
-TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
+MT_OPERATORS(aten, PrivateUse1, m) {
   structured<Forward<at::meta::structured__softmax, SoftmaxOp::softmax>>(m, "_softmax", nullptr, "_softmax.out");
   structured<Forward<at::meta::structured__log_softmax, SoftmaxOp::log_softmax>>(m, "_log_softmax", nullptr,
                                                                                  "_log_softmax.out");

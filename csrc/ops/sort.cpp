@@ -10,6 +10,7 @@
 
 #include <limits>
 
+#include "bridge/operators.h"
 #include "bridge/structured.h"
 #include "kernels/sort.h"
 
@@ -132,7 +133,7 @@ std::tuple<at::Tensor, at::Tensor> mode(const at::Tensor& self, int64_t dim, boo
   return {values, indices};
 }
 
-TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
+MT_OPERATORS(aten, PrivateUse1, m) {
   structured<Sort>(m, "sort.stable", nullptr, "sort.values_stable");
   structured<TopK>(m, "topk", nullptr, "topk.values");
   m.impl("kthvalue.values", TORCH_FN(kthvalue_out));

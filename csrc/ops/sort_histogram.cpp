@@ -9,6 +9,7 @@
 #include <torch/library.h>
 
 #include "bridge/checked.h"
+#include "bridge/operators.h"
 #include "bridge/tensor.h"
 
 namespace minitorch {
@@ -88,7 +89,7 @@ REGISTER_PRIVATEUSE1_DISPATCH(histogram_select_outer_bin_edges_stub, &minitorch:
 }  // namespace at::native
 
 namespace minitorch {
-TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
+MT_OPERATORS(aten, PrivateUse1, m) {
   using at::Tensor, at::native::histogram, at::native::histogram_out, at::native::_histogramdd;
   m.impl("histc", MT_CHECKED(at::native::histogram_histc));
   m.impl("histc.out", MT_CHECKED(at::native::histogram_histc_out));

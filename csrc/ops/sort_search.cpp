@@ -4,6 +4,7 @@
 #include <ATen/native/TensorCompare.h>
 #include <ATen/ops/isin_native.h>
 
+#include "bridge/operators.h"
 #include "bridge/structured.h"
 #include "kernels/sort.h"
 
@@ -194,7 +195,7 @@ REGISTER_PRIVATEUSE1_DISPATCH(isin_default_stub, &minitorch::isin)
 }
 
 namespace minitorch {
-TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
+MT_OPERATORS(aten, PrivateUse1, m) {
   m.impl("_unique2", TORCH_FN(unique2));
   m.impl("_unique", TORCH_FN(unique));
   m.impl("unique_dim", TORCH_FN(unique_dim));

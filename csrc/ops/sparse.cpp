@@ -8,6 +8,7 @@
 #include <ATen/native/SparseTensorUtils.h>
 #include <torch/library.h>
 
+#include "bridge/operators.h"
 #include "bridge/tensor.h"
 #include "runtime/backend.h"
 
@@ -151,7 +152,7 @@ void no_kernel(const c10::OperatorHandle& op, torch::jit::Stack*) {
 
 TORCH_LIBRARY_IMPL(_, SparsePrivateUse1, m) { m.fallback(torch::CppFunction::makeFromBoxedFunction<&no_kernel>()); }
 
-TORCH_LIBRARY_IMPL(aten, SparsePrivateUse1, m) {
+MT_OPERATORS(aten, SparsePrivateUse1, m) {
   // Making and taking apart: PyTorch's own functions, which compute nothing.
   m.impl("empty.memory_format", TORCH_FN(at::native::empty_sparse_symint));
   m.impl("_sparse_coo_tensor_with_dims", TORCH_FN(at::native::new_with_dims_sparse));
@@ -190,7 +191,7 @@ TORCH_LIBRARY_IMPL(aten, SparsePrivateUse1, m) {
   m.impl("sparse_mask", TORCH_FN(sparse_mask));
 }
 
-TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
+MT_OPERATORS(aten, PrivateUse1, m) {
   using ToSparseDim = Tensor(const Tensor&, int64_t);
   using ToSparse = Tensor(const Tensor&, std::optional<at::Layout>, at::OptionalIntArrayRef, std::optional<int64_t>);
   m.impl("_to_sparse.sparse_dim", static_cast<ToSparseDim*>(&at::native::dense_to_sparse));

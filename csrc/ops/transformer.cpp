@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "bridge/operators.h"
 #include "bridge/tensor.h"
 
 namespace minitorch {
@@ -44,7 +45,7 @@ std::tuple<Tensor, Tensor> attention(const Tensor& query, const Tensor& key, con
                                                      mask_type);
 }
 
-TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
+MT_OPERATORS(aten, PrivateUse1, m) {
   m.impl("_nested_tensor_from_mask_left_aligned", TORCH_FN(left_aligned_for_nesting));
   m.impl("_transform_bias_rescale_qkv", TORCH_FN(split_projections));
   m.impl("_native_multi_head_attention", TORCH_FN(attention));

@@ -31,6 +31,7 @@
 
 #include <limits>
 
+#include "bridge/operators.h"
 #include "bridge/structured.h"
 #include "kernels/resample.h"
 #include "ops/pool_common.h"
@@ -165,7 +166,7 @@ MT_DEFINE(_upsample_lanczos2d_aa, lanczos_aa, 2)
 #endif
 #undef MT_DEFINE
 
-TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
+MT_OPERATORS(aten, PrivateUse1, m) {
 #define MT_REGISTER(op, mode, dims)                                                               \
   structured<Upsample<at::meta::structured_##op, k_##op>>(m, #op, nullptr, #op ".out");           \
   structured<Upsample<at::meta::structured_##op##_backward, k_##op>>(m, #op "_backward", nullptr, \

@@ -9,6 +9,7 @@
 #include <ATen/ops/view_as_real_native.h>
 #include <ATen/ops/view_native.h>
 
+#include "bridge/operators.h"
 #include "bridge/tensor.h"
 
 namespace minitorch {
@@ -24,7 +25,7 @@ at::Tensor& set_empty(at::Tensor& self) {
   return self.set_(fresh.storage(), 0, {0}, {});
 }
 
-TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
+MT_OPERATORS(aten, PrivateUse1, m) {
   m.impl("as_strided", TORCH_FN(at::native::as_strided_tensorimpl));
   m.impl("view", TORCH_FN(at::native::view));
   m.impl("_reshape_alias", TORCH_FN(at::native::_reshape_alias));

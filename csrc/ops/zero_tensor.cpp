@@ -3,6 +3,7 @@
 #include <ATen/native/TensorFactories.h>
 #include <torch/library.h>
 
+#include "bridge/operators.h"
 #include "bridge/tensor.h"
 
 namespace minitorch {
@@ -18,7 +19,7 @@ at::Tensor efficient_zero_tensor(at::IntArrayRef size, std::optional<at::ScalarT
   return at::detail::empty_generic(size, &allocator, keys, c10::dtype_or_default(dtype), std::nullopt);
 }
 
-TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) { m.impl("_efficientzerotensor", TORCH_FN(efficient_zero_tensor)); }
+MT_OPERATORS(aten, PrivateUse1, m) { m.impl("_efficientzerotensor", TORCH_FN(efficient_zero_tensor)); }
 
 }  // namespace
 }  // namespace minitorch

@@ -167,10 +167,16 @@ void CachingAllocator::deallocate(Block* block) noexcept {
       active_bytes_peak_[i] =
           std::max(active_bytes_peak_[i], stats_.allocated_bytes.stat[i].current + pending_bytes_.stat[i].current);
     }
-    for (const Stream stream : *block->uses) {
-      Event* event = backend_.create_event(stream.device, false);
-      backend_.record_event(event, stream);
-      pending_.push_back({event, block});
+    try {
+      for (const Stream stream : *block->uses) {
+        Event* event = backend_.create_event(stream.device, false);
+        backend_.record_event(event, stream);
+        pending_.push_back({event, block});
+        pending_events_[block]++;
+      }
+    } catch (const std::exception&) {
+      // The device is gone, after a fault or because the process ends: nobody knows when the streams are done with the
+      // block, so it is never handed out again.
       pending_events_[block]++;
     }
     delete std::exchange(block->uses, nullptr);

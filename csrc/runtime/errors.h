@@ -6,11 +6,15 @@
 
 namespace minitorch {
 
-// Becomes torch.OutOfMemoryError.
+// What stands for torch.OutOfMemoryError where there is no torch.
 class OutOfMemory : public std::runtime_error {
  public:
   using std::runtime_error::runtime_error;
 };
+// Memory has run out, also in the middle of a kernel. Calls the handler that the bridge installed (it throws PyTorch's
+// exception); throws OutOfMemory without one.
+[[noreturn]] void out_of_memory(const std::string& text);
+void set_out_of_memory_handler(void (*handler)(const std::string& text));
 
 // A device index that does not exist. Becomes torch.AcceleratorError's stand-in, a RuntimeError.
 class InvalidDevice : public std::runtime_error {

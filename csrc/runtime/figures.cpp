@@ -1,10 +1,22 @@
 // The caching allocator's limit and statistics, and what it says when it fails.
 #include <algorithm>
+#include <atomic>
 
 #include "runtime/caching_allocator.h"
 #include "runtime/errors.h"
 
 namespace minitorch {
+
+namespace {
+std::atomic<void (*)(const std::string&)> out_of_memory_handler{nullptr};
+}  // namespace
+
+void set_out_of_memory_handler(void (*handler)(const std::string&)) { out_of_memory_handler = handler; }
+
+void out_of_memory(const std::string& text) {
+  if (auto handler = out_of_memory_handler.load()) handler(text);
+  throw OutOfMemory(text);
+}
 
 void CachingAllocator::set_limit(size_t bytes) {
   std::lock_guard guard(lock_);
@@ -26,7 +38,7 @@ void CachingAllocator::throw_out_of_memory(size_t bytes) {
   }
   text += "It holds " + format_bytes(held) + " in tensors and " + format_bytes(reserved - std::min(held, reserved)) +
           " in blocks that are free but could not be used or given back.";
-  throw OutOfMemory(text);
+  out_of_memory(text);
 }
 
 MemoryStats CachingAllocator::stats() {

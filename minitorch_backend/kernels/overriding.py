@@ -249,7 +249,9 @@ def run_triton(kernel: Any, grid: Callable[..., tuple], constants: dict[str, Any
 def triton_stream(device: torch.device) -> Iterator[None]:
     """Triton launches on torch.cuda's current stream: make that ours."""
     with compiled.Stream(device, cuda=True) as handle:
-        stream = torch.cuda.ExternalStream(handle, device.index) if handle is not None else None
+        # torch.cuda has a stream of its own pool for an external handle of 0, which is the default stream's.
+        default = torch.cuda.default_stream(device.index)
+        stream = torch.cuda.ExternalStream(handle, device.index) if handle else default
         with torch.cuda.device(device.index), torch.cuda.stream(stream):
             yield
 

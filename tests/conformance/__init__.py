@@ -4,4 +4,8 @@ import os
 
 os.environ.setdefault("MINITORCH_FALLBACK", "error")
 
+import torch
+
 import minitorch_backend  # noqa: F401
+
+torch.backends.cudnn.allow_tf32 = False  # as in conftest.py

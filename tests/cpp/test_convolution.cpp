@@ -58,9 +58,10 @@ ConvTensor layout(char* data, int64_t channels, const int64_t* s, bool channels_
 
 // Values are small multiples of 1/16, so that every sum is exact and results agree to the last bit.
 template <class T>
-void check(const Case& c, bool channels_last, bool bias) {
+void check(const Case& c, bool channels_last, bool bias, bool tf32 = false) {
   std::mt19937 gen(7);
   ConvArgs a;
+  a.tf32 = tf32;
   a.dtype = dtype_of<T>;
   a.batch = c.batch, a.groups = c.groups, a.in_channels = c.in, a.out_channels = c.out;
   int64_t in = 1, out = 1, taps = 1;
@@ -110,6 +111,14 @@ TEST(ConvolutionFloat, DeepSumsSpanSeveralBlocks) {
   check<float>(deep, false, true);
   check<BFloat16>(deep, false, true);
   check<BFloat16>(deep, true, true);
+}
+
+// Of these values, rounding takes nothing away.
+TEST(ConvolutionFloat, RoundedFactorsMatchTheDefinition) {
+  for (const Case& c : kCases) {
+    check<float>(c, false, true, true);
+    check<float>(c, true, false, true);
+  }
 }
 
 TEST(ConvolutionFloat, NothingToSumLeavesTheBias) {

@@ -55,7 +55,7 @@ struct Matrix {
 // 16-bit types after one rounding; anything outside C must be untouched.
 template <class T>
 void check(int64_t batch, int64_t m, int64_t n, int64_t k, Layout la, Layout lb, Layout lc, Scalar alpha, Scalar beta,
-           bool conj = false) {
+           bool conj = false, bool tf32 = false) {
   std::mt19937 gen(static_cast<unsigned>(m * 31 + n * 17 + k));
   Matrix<T> a(batch, m, k, la, gen), b(batch, k, n, lb, gen), c(batch, m, n, lc, gen);
   Vector<T> expected = c.memory;
@@ -65,6 +65,7 @@ void check(int64_t batch, int64_t m, int64_t n, int64_t k, Layout la, Layout lb,
   args.a = a.view, args.b = b.view, args.c = args.d = c.view;
   args.a.conj = conj, args.b.conj = conj && n % 2 == 0;
   args.alpha = alpha, args.beta = beta;
+  args.tf32 = tf32;
   gemm_kernel(args);
   args.c.data = args.d.data = reinterpret_cast<char*>(expected.data());
   gemm_reference_kernel(args);
@@ -127,6 +128,29 @@ TEST(GemmFloat, LargeEnoughForThreadsAndSeveralBlocks) {
                 Scalar(int64_t{0}));
   check<float>(1, 1, 1, 600000, Layout::rows, Layout::columns, Layout::rows, Scalar(int64_t{1}), Scalar(int64_t{0}));
   check<float>(1, 2, 9000, 64, Layout::rows, Layout::rows, Layout::rows, Scalar(int64_t{1}), Scalar(int64_t{0}));
+}
+
+// Few rows or columns, and long sums of them.
+TEST(GemmFloat, ThinProducts) {
+  for (Layout la : kLayouts)
+    for (Layout lb : kLayouts)
+      for (auto [m, n, k] : {std::array<int64_t, 3>{300, 1, 700}, {257, 9, 130}, {20, 500, 900}, {64, 64, 3000}})
+        check<float>(2, m, n, k, la, lb, Layout::rows, Scalar(int64_t{1}), Scalar(int64_t{1}));
+}
+
+// Of these values, rounding takes nothing away.
+TEST(GemmFloat, RoundedFactors) {
+  for (Layout la : kLayouts)
+    for (Layout lb : kLayouts)
+      for (Layout lc : kLayouts)
+        for (auto [m, n, k] : {std::array<int64_t, 3>{70, 135, 50}, {300, 80, 600}})
+          check<float>(2, m, n, k, la, lb, lc, Scalar(int64_t{2}), Scalar(int64_t{3}), false, true);
+}
+
+TEST(GemmFloat, HalfInWholeLinesAndParts) {
+  for (Layout la : kLayouts)
+    for (auto [m, n, k] : {std::array<int64_t, 3>{136, 264, 80}, {72, 136, 2000}})
+      check<Half>(2, m, n, k, la, Layout::rows, Layout::rows, Scalar(int64_t{1}), Scalar(int64_t{1}));
 }
 
 TEST(GemmFloat, BetaZeroDoesNotReadTheAddend) {

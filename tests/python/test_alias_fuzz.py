@@ -144,6 +144,9 @@ def is_defined(native: Machine, template: str, x: int, y: int, z: int) -> bool:
     t = native.tensors
     if template in WRITES_APART and t[z].untyped_storage()._cdata == t[x].untyped_storage()._cdata:
         return False
+    # Native CUDA resizes this out= before it refuses its dtype; native CPU, and we, refuse first.
+    if ASYNCHRONOUS and "index_select" in template and t[z].dtype != t[x].dtype:
+        return False
     writes_through_gaps = "index_add_" in template and t[x].untyped_storage()._cdata == t[y].untyped_storage()._cdata
     return not writes_through_gaps and not (template == "{x}.set_({y})" and x == y)
 

@@ -9,6 +9,15 @@ DEVICE = "minitorch"
 CHANNELS_LAST = {4: torch.channels_last, 5: torch.channels_last_3d}
 
 
+@pytest.fixture(autouse=True)
+def several_threads():
+    """Native's choice between its convolutions, and with it the strides of results, depends on whether there are any."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(max(threads, 2))
+    yield
+    torch.set_num_threads(threads)
+
+
 def make(shape, dtype=torch.float32, seed=0):
     g = torch.Generator().manual_seed(seed + sum(shape))
     if not dtype.is_floating_point and not dtype.is_complex:
@@ -84,6 +93,44 @@ def test_channels_last(case, input_last, weight_last):
     expected = run(case, torch.float32, "cpu", input_last, weight_last)
     for a, e in zip(actual, expected, strict=True):
         close(a.detach(), e.detach())
+
+
+def order(t):
+    """Strides of the dimensions that have any: those of size one are read by nobody, and native leaves them to chance."""
+    return [stride for stride, size in zip(t.stride(), t.shape, strict=True) if size > 1]
+
+
+@pytest.mark.parametrize("transposed", [False, True])
+@pytest.mark.parametrize("dims", [2, 3])
+@pytest.mark.parametrize("input_last,weight_last", [(True, False), (False, True), (True, True)])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16])
+def test_memory_formats_of_small_problems(dims, transposed, input_last, weight_last, dtype):
+    """One sample, one channel, kernels of one element, groups: in three dimensions native's rule looks at all of them."""
+    function = getattr(F, f"conv{'_transpose' if transposed else ''}{dims}d")
+    for batch, channels, out, kernel, size, groups in (
+        (1, 4, 4, 2, 5, 1),
+        (1, 4, 4, 2, 5, 4),
+        (1, 4, 4, 4, 5, 1),
+        (1, 4, 2, 1, 5, 1),
+        (1, 1, 4, 2, 5, 1),
+        (1, 4, 1, 2, 5, 1),
+        (2, 4, 4, 2, 5, 1),
+        (2, 1, 4, 1, 5, 1),
+        (1, 3, 2, 2, 36, 1),
+    ):
+        if dims == 2 and size > 30:
+            continue
+        shape = (channels, out // groups) if transposed else (out, channels // groups)
+        results = []
+        for device in ("cpu", DEVICE):
+            x, w = make((batch, channels, *[size] * dims), dtype), make((*shape, *[kernel] * dims), dtype)
+            x = x.contiguous(memory_format=CHANNELS_LAST[x.dim()]) if input_last else x
+            w = w.contiguous(memory_format=CHANNELS_LAST[w.dim()]) if weight_last else w
+            x, w = x.to(device).requires_grad_(), w.to(device).requires_grad_()
+            y = function(x, w, groups=groups)
+            results.append([y.detach(), *torch.autograd.grad(y, (x, w), torch.ones_like(y))])
+        for actual, expected in zip(results[1], results[0], strict=True):
+            assert order(actual) == order(expected), (batch, channels, out, kernel, size, groups)
 
 
 @pytest.mark.parametrize("case", ["1d", "2d", "2d dilation", "3d", "t2d"])

@@ -62,6 +62,25 @@ def test_lu_and_qr(dtype, shape):
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
+def test_qr_of_low_rank(dtype):
+    """What rounding leaves of dependent columns shrinks from one to the next, down to the least numbers there are."""
+    eps, small = torch.finfo(dtype).eps, torch.finfo(dtype).tiny ** 0.9
+    for shape in ((90, 33), (33, 90), (40, 40)):
+        ones, k = torch.ones(shape, dtype=dtype), max(shape)
+        few = torch.randn(shape[0], 2, dtype=dtype) @ torch.randn(2, shape[1], dtype=dtype)
+        for a, scale in (
+            (ones, 1),
+            (few, 1),
+            (torch.zeros_like(ones), 1),
+            (ones * small, small),
+            (few / small, 1 / small),
+        ):
+            q, r = torch.linalg.qr(a.to("minitorch"))
+            near(q.mH @ q, torch.eye(q.shape[-1]), eps, 4 * k)
+            near(wide(q) @ (wide(r) / scale), wide(a) / scale, eps, 4 * k)
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("n", ORDERS)
 @pytest.mark.parametrize("columns", [1, 3, 9, 70])
 def test_solve(dtype, n, columns):

@@ -306,6 +306,10 @@ def test_pow_of_a_number(exponent, dtype):
     x = values(dtype)
     if dtype == torch.int64 and isinstance(exponent, int) and exponent < 0:
         return check_error(lambda t: torch.pow(t, exponent), x)
+    if dtype == torch.complex64 and ASYNCHRONOUS:
+        # The CPU's cpowf loses a few digits of large powers; a GPU computes in double.
+        exact = torch.pow(x.to(torch.complex128), exponent).to(dtype)
+        return torch.testing.assert_close(torch.pow(x.to("minitorch"), exponent).cpu(), exact, rtol=3e-7, atol=0)
     close(lambda t: torch.pow(t, exponent), x)
     if not dtype.is_complex and dtype != torch.int64:
         close(lambda t: torch.pow(2.5, t), x)

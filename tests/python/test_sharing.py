@@ -7,7 +7,12 @@ import numpy as np
 import pytest
 import torch
 
+from tests.python.twin import ASYNCHRONOUS
+
 DEVICE = "minitorch"
+# Device memory of a GPU is not shared: a copy is sent, and as with native CUDA a child made by fork cannot use it.
+CONTEXT = "spawn" if ASYNCHRONOUS else "fork"
+shared_memory = pytest.mark.skipif(ASYNCHRONOUS, reason="a GPU sends copies: see test_a_gpu_sends_copies")
 
 # Each program runs in a process of its own: what goes wrong here hangs, and only a process can be given a time limit.
 PREAMBLE = """
@@ -18,6 +23,12 @@ def child(inbox, outbox, view_of):
     received = inbox.get(timeout=60)
     received[view_of].mul_(10)
     outbox.put("written")
+    inbox.get(timeout=60)
+
+def returns(inbox, outbox):
+    received = inbox.get(timeout=60)
+    received["view"].mul_(10)
+    outbox.put(received)
     inbox.get(timeout=60)
 
 class Squares(torch.utils.data.Dataset):
@@ -32,17 +43,22 @@ class Broken(Squares):
 """
 
 
-def run(program):
+def run(program, script=None):
+    """Spawned children import their parent's file: then ``script`` is a path for it."""
     code = PREAMBLE + 'if __name__ == "__main__":\n' + "\n".join("    " + line for line in program.splitlines())
-    return subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120)
+    if script is not None:
+        script.write_text(code)
+    command = [sys.executable, *(["-c", code] if script is None else [str(script)])]
+    return subprocess.run(command, capture_output=True, text=True, timeout=120)
 
 
-def check(program):
-    done = run(program)
+def check(program, script=None):
+    done = run(program, script)
     assert done.returncode == 0, done.stderr[-2000:]
     return done.stdout
 
 
+@shared_memory
 @pytest.mark.parametrize("strategy", ["file_descriptor", "file_system"])
 def test_both_processes_see_what_either_writes(strategy):
     check(f"""
@@ -63,8 +79,43 @@ assert (base * 2).tolist() == [2, 4, 42, 62, 10, 12]
 """)
 
 
+@pytest.mark.skipif(not ASYNCHRONOUS, reason="needs a GPU")
+@pytest.mark.parametrize("strategy", ["file_descriptor", "file_system"])
+def test_a_gpu_sends_copies(strategy, tmp_path):
+    check(
+        f"""
+mp.set_sharing_strategy("{strategy}")
+context = mp.get_context("spawn")
+base = torch.arange(6.0).to("minitorch")
+inbox, outbox = context.Queue(), context.Queue()
+process = context.Process(target=returns, args=(inbox, outbox))
+process.start()
+inbox.put({{"base": base, "view": base[2:4], "empty": base[:0], "half": base.bfloat16().t()}})
+returned = outbox.get(timeout=60)
+assert returned["base"].device == base.device and returned["half"].dtype == torch.bfloat16
+assert returned["base"].tolist() == [0, 1, 20, 30, 4, 5], returned
+assert base.tolist() == [0, 1, 2, 3, 4, 5], base
+inbox.put(None)
+process.join(60)
+assert process.exitcode == 0
+""",
+        tmp_path / "copies.py",
+    )
+
+
+@pytest.mark.skipif(not ASYNCHRONOUS, reason="needs a GPU")
+def test_a_forked_worker_says_what_to_do():
+    done = run("""
+torch.ones(1, device="minitorch")
+list(torch.utils.data.DataLoader(Squares(), num_workers=1, multiprocessing_context="fork"))
+""")
+    assert done.returncode != 0
+    assert "Cannot use a GPU in a forked subprocess" in done.stderr and "'spawn' start method" in done.stderr
+
+
 def test_a_message_keeps_aliases_and_attributes():
-    check("""
+    check(f"""
+shared = {not ASYNCHRONOUS}
 import io, pickle
 from multiprocessing.reduction import ForkingPickler
 x = torch.arange(6.0).to("minitorch")
@@ -72,18 +123,22 @@ parameter = torch.nn.Parameter(x.clone())
 message = ForkingPickler.dumps([x, x[2:].view(2, 2).t(), parameter, torch.empty(0, device="minitorch")])
 a, b, p, empty = pickle.loads(message)
 assert a.device == x.device and b.stride() == (1, 2) and b.storage_offset() == 2
-assert a.untyped_storage().data_ptr() == b.untyped_storage().data_ptr() == x.untyped_storage().data_ptr()
+assert a.untyped_storage().data_ptr() == b.untyped_storage().data_ptr()
+assert (a.untyped_storage().data_ptr() == x.untyped_storage().data_ptr()) == shared
 assert isinstance(p, torch.nn.Parameter) and p.requires_grad and torch.equal(p.cpu(), x.cpu())
 assert empty.is_minitorch and empty.numel() == 0
 x.add_(1)
-assert a[0].item() == 1
+assert a[0].item() == shared
+a.add_(1)
+assert b[0, 0].item() == a[2].item()
+x.copy_(torch.arange(1.0, 7))
 storage = pickle.loads(ForkingPickler.dumps(x.untyped_storage()))
 assert storage.device.type == "minitorch" and storage.nbytes() == 24
 assert x.untyped_storage().resize_(48).nbytes() == 48 and x.tolist() == [1, 2, 3, 4, 5, 6]
 """)
 
 
-@pytest.mark.parametrize("context", ["fork", "spawn"])
+@pytest.mark.parametrize("context", [pytest.param("fork", marks=shared_memory), "spawn"])
 def test_workers_of_a_loader_return_device_tensors(context, tmp_path):
     script = tmp_path / "loader.py"
     script.write_text(
@@ -102,11 +157,14 @@ if __name__ == "__main__":
     assert done.returncode == 0, done.stderr[-2000:]
 
 
-def test_an_error_in_a_worker_reaches_the_parent():
-    done = run("""
-loader = torch.utils.data.DataLoader(Broken(), num_workers=1, multiprocessing_context="fork")
+def test_an_error_in_a_worker_reaches_the_parent(tmp_path):
+    done = run(
+        f"""
+loader = torch.utils.data.DataLoader(Broken(), num_workers=1, multiprocessing_context="{CONTEXT}")
 list(loader)
-""")
+""",
+        tmp_path / "broken.py",
+    )
     assert done.returncode != 0
     assert "The size of tensor a (3) must match the size of tensor b (4)" in done.stderr
 

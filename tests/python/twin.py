@@ -14,6 +14,7 @@ ASYNCHRONOUS = minitorch_backend._C.backend_name() == "cuda"
 # The native device whose random numbers ours draws; None where this torch does not have it.
 NATIVE = "cpu" if not ASYNCHRONOUS else "cuda" if torch.cuda.is_available() else None
 _FOUND_LATER = re.compile(r"(.+: index (-?\d+) is out of bounds for dimension with size \d+) \(found by the device; ")
+_FOUND_BY_DEVICE = " (found by the device; the call that caused it was made before this one)"
 # Limits for results whose sums are taken in another order than native's.
 TOLERANCE = {
     torch.float64: {"rtol": 1e-12, "atol": 1e-12},
@@ -139,8 +140,12 @@ def assert_same_error(ours, native, *, text=True):
 
 
 def _first_line(error):
-    """The message without the stack below it. It names a tensor's type as torch.FloatTensor on the CPU only."""
-    return re.sub(rf"{DEVICE}(\w+)Type", r"torch.\1Tensor", str(error).split("\n")[0])
+    """The message without the stack below it, and without what says that the device found it later.
+
+    It names a tensor's type as torch.FloatTensor on the CPU only.
+    """
+    line = str(error).split("\n")[0].removesuffix(_FOUND_BY_DEVICE)
+    return re.sub(rf"{DEVICE}(\w+)Type", r"torch.\1Tensor", line)
 
 
 def same(actual, expected, dtype, strides=True, **limits):

@@ -252,6 +252,7 @@ void forward(const AttentionArgs& a, const AttentionOperand& out, float* lse) {
 
 void backward(const AttentionArgs& a, const AttentionGradients& g) {
   if (a.batch * a.heads == 0) return;
+  if (attention_hopper_backward(a, g)) return cuda::check_launch("launching the gradient of attention");
   const int64_t floats = tiles_of(a) + kWarps * (a.head_dim + a.value_dim), rows = a.batch * a.heads * a.queries;
   const Scratch memory(rows * 4);
   float* delta = memory.get<float>();

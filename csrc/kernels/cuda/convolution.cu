@@ -2,7 +2,7 @@
 // tile.cuh. Groups are the batch of the product.
 #include "kernels/convolution.h"
 
-#include "kernels/cuda/convolution_half.h"
+#include "kernels/cuda/convolution_pixels.h"
 #include "kernels/cuda/tile.cuh"
 
 namespace minitorch {
@@ -229,7 +229,7 @@ using ConvTypes = Types<float, double, Half, BFloat16, Complex<float>, Complex<d
 // Integers, which no network convolves, take the loops that the tests compare with.
 template <template <class> class Problem>
 void run(const char* name, ConvPass pass, const ConvArgs& a) {
-  if (conv_half(pass, a)) return cuda::check_launch("launching a convolution");
+  if (conv_pixels(pass, a)) return cuda::check_launch("launching a convolution");
   check_size(a);
   if (is_integral(a.dtype)) return reference(static_cast<int>(pass), a);
   if (!dispatch(a.dtype, ConvTypes{}, [&](auto tag) {

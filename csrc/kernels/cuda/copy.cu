@@ -236,8 +236,17 @@ void flip(const PointwiseView& v) {
   cuda::check_launch("launching a flip");
 }
 
-void fill(const PointwiseView& v, const Scalar& value) {
+// A float beyond the range of int32, or NaN, fills it with the smallest number, as on the CPU. Left to the host's
+// compiler, it is the low half of the conversion to 64 bits.
+Scalar within_int32(const Scalar& value) {
+  constexpr double kEnd = 2147483648.0;
+  const bool fits = value.kind == Scalar::Kind::Int || (value.d > -kEnd - 1 && value.d < kEnd);
+  return fits ? value : Scalar(int64_t{std::numeric_limits<int32_t>::min()});
+}
+
+void fill(const PointwiseView& v, const Scalar& given) {
   if (v.numel == 0) return;
+  const Scalar value = v.dtype[0] == DType::I32 ? within_int32(given) : given;
   alignas(16) char element[16] = {};
   switch (v.dtype[0]) {
 #define MT_CASE(D, T)                                       \

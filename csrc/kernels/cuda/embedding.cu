@@ -107,7 +107,7 @@ void backward(const EmbeddingBackwardArgs& a) {
   name_rows<<<grid_for(a.count), kThreads, 0, stream>>>(a, rows, positions);
   int bytes = 1;
   while (bytes < 8 && a.rows >> (bytes * 8) != 0) bytes++;
-  radix::sort(rows, positions, other_rows, other_positions, a.count, 0, bytes);
+  radix::sort(rows, positions, other_rows, other_positions, a.count, bytes);
   const Sorted sorted{rows, positions};
   const int64_t blocks = ceil_div(a.count, kBlock);
   if (!dispatch(a.dtype, FloatingTypes{}, [&](auto tag) {

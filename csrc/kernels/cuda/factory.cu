@@ -16,9 +16,21 @@ template <class T>
 using Position = std::conditional_t<is_floating_v<T>, std::conditional_t<is_half_v<T>, float, double>,
                                     std::conditional_t<std::is_integral_v<T>, int64_t, T>>;
 
+// a * b, rounded before it is added to anything, as on the CPU.
+template <class T>
+__device__ __forceinline__ T rounded_product(T a, T b) {
+  if constexpr (std::is_same_v<T, float>) {
+    return __fmul_rn(a, b);
+  } else if constexpr (std::is_same_v<T, double>) {
+    return __dmul_rn(a, b);
+  } else {
+    return a * b;
+  }
+}
+
 template <class T, class P>
 __global__ void __launch_bounds__(kThreads) arange_elements(T* out, int64_t count, P first, P step) {
-  MT_GRID_LOOP(i, count) out[i] = convert<T>(static_cast<P>(first + step * static_cast<P>(i)));
+  MT_GRID_LOOP(i, count) out[i] = convert<T>(static_cast<P>(first + rounded_product(step, static_cast<P>(i))));
 }
 
 // Integers step in double, everything else in its own type, which 16-bit floats round to after every operation.
@@ -33,9 +45,10 @@ __global__ void __launch_bounds__(kThreads) linspace_elements(T* out, int64_t co
     const int64_t k = front ? i : count - 1 - i;
     S moved;
     if constexpr (is_complex_v<S>) {
-      moved = S(step.re * static_cast<real_t<S>>(k), step.im * static_cast<real_t<S>>(k));
+      const auto n = static_cast<real_t<S>>(k);
+      moved = S(rounded_product(step.re, n), rounded_product(step.im, n));
     } else {
-      moved = convert<S>(static_cast<C>(convert<C>(step) * convert<C>(convert<S>(static_cast<C>(k)))));
+      moved = convert<S>(rounded_product(convert<C>(step), convert<C>(convert<S>(static_cast<C>(k)))));
     }
     const C from = convert<C>(front ? first : last), by = convert<C>(moved);
     out[i] = convert<T>(static_cast<C>(front ? from + by : from - by));
@@ -46,8 +59,8 @@ template <class T, class S>
 __global__ void __launch_bounds__(kThreads) logspace_elements(T* out, int64_t count, S first, S last, S step, S base) {
   MT_GRID_LOOP(i, count) {
     const bool front = std::is_integral_v<T> || i < count / 2;
-    out[i] =
-        convert<T>(::pow(base, front ? first + step * static_cast<S>(i) : last - step * static_cast<S>(count - 1 - i)));
+    const S moved = rounded_product(step, static_cast<S>(front ? i : count - 1 - i));
+    out[i] = convert<T>(::pow(base, front ? first + moved : last - moved));
   }
 }
 
@@ -57,8 +70,9 @@ __global__ void __launch_bounds__(kThreads)
   MT_GRID_LOOP(i, count) {
     const bool front = i < count / 2;
     const R k = static_cast<R>(front ? i : count - 1 - i);
-    const R re = front ? first.re + step.re * k : last.re - step.re * k;
-    const R im = front ? first.im + step.im * k : last.im - step.im * k;
+    const Complex<R> moved(rounded_product(step.re, k), rounded_product(step.im, k));
+    const R re = front ? first.re + moved.re : last.re - moved.re,
+            im = front ? first.im + moved.im : last.im - moved.im;
     const R size = ::exp(re * log_base);
     out[i] = {size * ::cos(im * log_base), size * ::sin(im * log_base)};
   }

@@ -90,15 +90,27 @@ __device__ __forceinline__ void butterflies(const Pass<R>& a, int lines, int joi
       y[2 * joined] = s - p;
       y[3 * joined] = d - turned;
     } else {
-      C w[Rx];
+      // Roots q and Rx - q are conjugate: sums of opposite values meet the real parts, differences the imaginary ones.
+      constexpr int half = (Rx - 1) / 2;
+      C w[Rx], sums[half], differences[half], first = v[0];
 #pragma unroll
-      for (int q = 0; q < Rx; q++) w[q] = a.roots[q * turn];
+      for (int q = 1; q < Rx; q++) w[q] = a.roots[q * turn];
 #pragma unroll
-      for (int p = 0; p < Rx; p++) {
-        C sum = v[0];
+      for (int q = 1; q <= half; q++) {
+        sums[q - 1] = v[q] + v[Rx - q], differences[q - 1] = v[q] - v[Rx - q];
+        first += sums[q - 1];
+      }
+      y[0] = first;
 #pragma unroll
-        for (int q = 1; q < Rx; q++) sum += v[q] * w[p * q % Rx];
-        y[p * joined] = sum;
+      for (int p = 1; p <= half; p++) {
+        C even = v[0], odd(R(0));
+#pragma unroll
+        for (int q = 1; q <= half; q++) {
+          even += scaled(sums[q - 1], w[p * q % Rx].re);
+          odd += scaled(differences[q - 1], w[p * q % Rx].im);
+        }
+        y[p * joined] = {even.re - odd.im, even.im + odd.re};
+        y[(Rx - p) * joined] = {even.re + odd.im, even.im - odd.re};
       }
     }
   }

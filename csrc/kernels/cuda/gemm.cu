@@ -13,7 +13,8 @@ using GemmTypes = Types<float, double, Half, BFloat16, Complex<float>, Complex<d
 
 void gemm(const GemmArgs& g) {
   if (g.m == 0 || g.n == 0 || g.batch == 0) return;
-  if (gemm_half(g) || gemm_float(g)) return cuda::check_launch("launching a matrix product");
+  if (gemm_half(g) || gemm_tf32(g) || gemm_thin(g) || gemm_float(g))
+    return cuda::check_launch("launching a matrix product");
   if (!dispatch(g.dtype, GemmTypes{}, [&](auto tag) {
         using S = typename decltype(tag)::type;
         tile::run<S>(strided_problem<S>(g));

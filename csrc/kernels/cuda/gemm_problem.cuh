@@ -109,29 +109,37 @@ __device__ __forceinline__ void emit_pack(const Strided<S>& p, const tile::Split
 template <class S, int R>
 __device__ __forceinline__ void emit_row(const Strided<S>& p, const tile::Split& split, int64_t part, int64_t batch,
                                          int64_t i, int64_t j, const float (&sums)[R], int half) {
-  static_assert(sizeof(S) == 2);
-  if (!(p.c_packs && split.splits == 1 && j + R * 2 - 6 <= p.n)) {
+  if (sizeof(S) != 2 || !(p.c_packs && split.splits == 1 && j + R * 2 - 6 <= p.n)) {
 #pragma unroll
-    for (int y = 0; y < R / 4; y++)
-      emit_pack(p, split, part, batch, i, j + y * 8, {sums[y * 4 + half * 2], sums[y * 4 + half * 2 + 1]});
-    return;
-  }
-  S* const to = reinterpret_cast<S*>(p.c_view.data) + batch * p.c_view.batch + i * p.c_view.row + j;
-  const S* addend = nullptr;
-  if (p.adds)
-    addend = reinterpret_cast<const S*>(p.d_view.data) + batch * p.d_view.batch + i * p.d_view.row + j * p.d_view.col;
-#pragma unroll
-  for (int y = 0; y < R / 4; y++) {
-    float x[2];
-#pragma unroll
-    for (int e = 0; e < 2; e++) {
-      x[e] = tile::multiply_add(p.alpha, sums[y * 4 + half * 2 + e], 0.0f);
-      if (p.adds) {
-        x[e] = tile::multiply_add(p.beta, convert<float>(*addend), x[e]);
-        addend += e == 0 ? p.d_view.col : p.d_view.col * 7;
+    for (int y = 0; y < R / 4; y++) {
+      const float first = sums[y * 4 + half * 2], second = sums[y * 4 + half * 2 + 1];
+      if constexpr (sizeof(S) == 2) {
+        emit_pack(p, split, part, batch, i, j + y * 8, {first, second});
+      } else {
+        tile::emit<float>(p, split, part, batch, i, j + y * 8, first);
+        tile::emit<float>(p, split, part, batch, i, j + y * 8 + 1, second);
       }
     }
-    *reinterpret_cast<uint32_t*>(to + y * 8) = mma::pack_pair<S>(x[0], x[1]);
+    return;
+  }
+  if constexpr (sizeof(S) == 2) {
+    S* const to = reinterpret_cast<S*>(p.c_view.data) + batch * p.c_view.batch + i * p.c_view.row + j;
+    const S* addend = nullptr;
+    if (p.adds)
+      addend = reinterpret_cast<const S*>(p.d_view.data) + batch * p.d_view.batch + i * p.d_view.row + j * p.d_view.col;
+#pragma unroll
+    for (int y = 0; y < R / 4; y++) {
+      float x[2];
+#pragma unroll
+      for (int e = 0; e < 2; e++) {
+        x[e] = tile::multiply_add(p.alpha, sums[y * 4 + half * 2 + e], 0.0f);
+        if (p.adds) {
+          x[e] = tile::multiply_add(p.beta, convert<float>(*addend), x[e]);
+          addend += e == 0 ? p.d_view.col : p.d_view.col * 7;
+        }
+      }
+      *reinterpret_cast<uint32_t*>(to + y * 8) = mma::pack_pair<S>(x[0], x[1]);
+    }
   }
 }
 
@@ -178,7 +186,10 @@ bool gemm_half(const GemmArgs& g);  // 16-bit floats on tensor cores
 // The same on Hopper's own instructions; false also where the device or the build lacks them.
 template <class S>
 bool gemm_hopper(const Strided<S>& p);
+bool gemm_tf32(const GemmArgs& g);   // floats that the arguments let be rounded, on Hopper
+bool gemm_thin(const GemmArgs& g);   // float with few rows or columns
 bool gemm_float(const GemmArgs& g);  // float, plain arithmetic
+bool on_hopper();                    // whether the device and its driver have what gemm_hopper needs
 
 }  // namespace MINITORCH_ARCH
 }  // namespace minitorch

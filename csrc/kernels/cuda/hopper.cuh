@@ -54,6 +54,39 @@ __device__ __forceinline__ void copy_box(uint32_t to, const CUtensorMap& map, in
       : "memory");
 }
 
+// `bytes` from `from` on; both are multiples of 16.
+__device__ __forceinline__ void copy_bytes(uint32_t to, const void* from, int bytes, uint32_t barrier) {
+  asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::"r"(to),
+               "l"(from), "r"(bytes), "r"(barrier)
+               : "memory");
+}
+
+// A box from shared memory to the tensor; what lies outside of it is not written. All threads that wrote the box call
+// writes_done and meet before one of them stores it.
+__device__ __forceinline__ void writes_done() { asm volatile("fence.proxy.async.shared::cta;" ::: "memory"); }
+__device__ __forceinline__ void store_box(const CUtensorMap& map, int x, int y, int z, uint32_t from) {
+  asm volatile(
+      "cp.async.bulk.tensor.3d.global.shared::cta.bulk_group [%0, {%1, %2, %3}], [%4];\n\t"
+      "cp.async.bulk.commit_group;" ::"l"(reinterpret_cast<uint64_t>(&map)),
+      "r"(x), "r"(y), "r"(z), "r"(from)
+      : "memory");
+}
+// Until all but the last `Pending` boxes that this thread stored have been read from shared memory.
+template <int Pending>
+__device__ __forceinline__ void stores_wait() {
+  asm volatile("cp.async.bulk.wait_group.read %0;" ::"n"(Pending) : "memory");
+}
+// The barrier of one warpgroup. 0 is __syncthreads.
+__device__ __forceinline__ void group_barrier(int number) {
+  asm volatile("bar.sync %0, 128;" ::"r"(number) : "memory");
+}
+// Four 8 x 8 matrices of 16-bit elements; lanes as with mma::load_matrices.
+__device__ __forceinline__ void store_matrices(uint32_t address, const uint32_t (&from)[4]) {
+  asm volatile("stmatrix.sync.aligned.m8n8.x4.shared.b16 [%0], {%1, %2, %3, %4};" ::"r"(address), "r"(from[0]),
+               "r"(from[1]), "r"(from[2]), "r"(from[3])
+               : "memory");
+}
+
 // An operand in shared memory in lines of 128 bytes, chunks exchanged by the line's number in groups of eight lines.
 // stride: bytes from one group to the next; leading: across lines, from one 128-byte column of them to the next.
 __device__ __forceinline__ uint64_t descriptor(uint32_t address, uint32_t leading, uint32_t stride) {
@@ -106,6 +139,11 @@ __device__ __forceinline__ void registers_shrink() {
                "k16.f32." TYPE "." TYPE " {" MT_NAMES_##R "}, " P0 ", " P1 ", p, 1, 1, " P3 ", " P4 ";\n\t}"  \
                : MT_SUMS_##R(d, 0)                                                                            \
                : "l"(a), "l"(b), "r"(adds), "n"(AK ? 0 : 1), "n"(BK ? 0 : 1))
+#define MT_PRODUCT_TF32(R, COLUMNS, P0, P1, P2)                                                               \
+  asm volatile("{\n\t.reg .pred p;\n\tsetp.ne.b32 p, " P2 ", 0;\n\twgmma.mma_async.sync.aligned.m64n" COLUMNS \
+               "k8.f32.tf32.tf32 {" MT_NAMES_##R "}, " P0 ", " P1 ", p, 1, 1;\n\t}"                           \
+               : MT_SUMS_##R(d, 0)                                                                            \
+               : "l"(a), "l"(b), "r"(adds))
 // The left one in registers.
 #define MT_PRODUCT_LEFT(R, COLUMNS, TYPE, P0, P1, P2, P3, P4, P5)                                     \
   asm volatile("wgmma.mma_async.sync.aligned.m64n" COLUMNS "k16.f32." TYPE "." TYPE " {" MT_NAMES_##R \
@@ -114,11 +152,20 @@ __device__ __forceinline__ void registers_shrink() {
                : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "n"(BK ? 0 : 1))
 
 // d (64 x 2 R over a warpgroup) = a (64 x 16) b (16 x 2 R) + d if `adds`. A lane of warp w holds rows 16 w + lane / 4
-// and eight below it, as with mma.sync. AK, BK: the operand's memory runs along k.
+// and eight below it, as with mma.sync. AK, BK: the operand's memory runs along k. Floats, as tf32, have 8 of k, and
+// must run along it.
 template <class S, bool AK, bool BK, int R>
 __device__ __forceinline__ void product(float (&d)[R], uint64_t a, uint64_t b, int adds) {
-  static_assert(R == 64 || R == 128);
+  static_assert(R == 32 || R == 64 || R == 128);
+  if constexpr (std::is_same_v<S, float>) {
+    static_assert(AK && BK && R >= 64);
+    if constexpr (R == 64) MT_PRODUCT_TF32(64, "128", "%64", "%65", "%66");
+    if constexpr (R == 128) MT_PRODUCT_TF32(128, "256", "%128", "%129", "%130");
+    return;
+  }
   constexpr bool bf16 = std::is_same_v<S, BFloat16>;
+  if constexpr (R == 32 && bf16) MT_PRODUCT(32, "64", "bf16", "%32", "%33", "%34", "%35", "%36");
+  if constexpr (R == 32 && !bf16) MT_PRODUCT(32, "64", "f16", "%32", "%33", "%34", "%35", "%36");
   if constexpr (R == 64 && bf16) MT_PRODUCT(64, "128", "bf16", "%64", "%65", "%66", "%67", "%68");
   if constexpr (R == 64 && !bf16) MT_PRODUCT(64, "128", "f16", "%64", "%65", "%66", "%67", "%68");
   if constexpr (R == 128 && bf16) MT_PRODUCT(128, "256", "bf16", "%128", "%129", "%130", "%131", "%132");
@@ -136,6 +183,7 @@ __device__ __forceinline__ void product_left(float (&d)[R], const uint32_t (&a)[
 }
 #undef MT_PRODUCT
 #undef MT_PRODUCT_LEFT
+#undef MT_PRODUCT_TF32
 #undef MT_NAMES_32
 #undef MT_NAMES_64
 #undef MT_NAMES_128
@@ -164,22 +212,27 @@ inline Encode encoder() {
   return found;
 }
 
-// A map of 16-bit floats that is read in boxes 64 wide, one deep in all dimensions but the first two. Strides in
-// elements, of all dimensions but the first.
+// A map of a tensor that is read or written in boxes of lines of 128 bytes, one deep in all dimensions but the first
+// two. Strides in elements, of all dimensions but the first. Floats are rounded to tf32 as they are read, if `rounds`.
 template <int Rank>
 bool make_map(CUtensorMap* map, DType dtype, void* data, const int64_t (&sizes)[Rank],
-              const int64_t (&strides)[Rank - 1], int box_lines) {
+              const int64_t (&strides)[Rank - 1], int box_lines, bool rounds = false) {
+  const int64_t element = dtype == DType::F32 ? 4 : 2;
   cuuint64_t extents[Rank], bytes[Rank - 1];
   cuuint32_t box[Rank], steps[Rank];
   for (int d = 0; d < Rank; d++) {
     extents[d] = static_cast<cuuint64_t>(sizes[d]);
-    box[d] = d == 0 ? 64 : d == 1 ? static_cast<cuuint32_t>(box_lines) : 1;
+    box[d] = d == 0 ? static_cast<cuuint32_t>(128 / element) : d == 1 ? static_cast<cuuint32_t>(box_lines) : 1;
     steps[d] = 1;
-    if (d > 0) bytes[d - 1] = static_cast<cuuint64_t>(strides[d - 1]) * 2;
+    if (d > 0) bytes[d - 1] = static_cast<cuuint64_t>(strides[d - 1] * element);
   }
-  return encoder()(map, dtype == DType::BF16 ? CU_TENSOR_MAP_DATA_TYPE_BFLOAT16 : CU_TENSOR_MAP_DATA_TYPE_FLOAT16, Rank,
-                   data, extents, bytes, box, steps, CU_TENSOR_MAP_INTERLEAVE_NONE, CU_TENSOR_MAP_SWIZZLE_128B,
-                   CU_TENSOR_MAP_L2_PROMOTION_L2_256B, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE) == CUDA_SUCCESS;
+  const CUtensorMapDataType type = dtype == DType::BF16  ? CU_TENSOR_MAP_DATA_TYPE_BFLOAT16
+                                   : dtype == DType::F16 ? CU_TENSOR_MAP_DATA_TYPE_FLOAT16
+                                   : rounds              ? CU_TENSOR_MAP_DATA_TYPE_TFLOAT32
+                                                         : CU_TENSOR_MAP_DATA_TYPE_FLOAT32;
+  return encoder()(map, type, Rank, data, extents, bytes, box, steps, CU_TENSOR_MAP_INTERLEAVE_NONE,
+                   CU_TENSOR_MAP_SWIZZLE_128B, CU_TENSOR_MAP_L2_PROMOTION_L2_256B,
+                   CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE) == CUDA_SUCCESS;
 }
 
 // Whether the device has these instructions and the build this kernel for them: elsewhere than on sm_90a it is empty,

@@ -170,7 +170,7 @@ void write_in_order(const IndexArgs& a, IndexWrite op) {
   auto *addresses = memory.get<uint64_t>(), *other_addresses = addresses + a.numel;
   auto *points = memory.get<int64_t>() + 2 * a.numel, *other_points = points + a.numel;
   find_addresses<<<grid_for(a.numel), kThreads, 0, stream>>>(args, addresses, points);
-  radix::sort(addresses, points, other_addresses, other_points, a.numel, 0, kAddressBytes);
+  radix::sort(addresses, points, other_addresses, other_points, a.numel, kAddressBytes);
   switch (a.dtype) {
 #define MT_CASE(D, T) \
   case DType::D: write_runs<T><<<grid_for(a.numel), kThreads, 0, stream>>>(args, op, addresses, points); break;

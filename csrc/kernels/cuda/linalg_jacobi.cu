@@ -2,7 +2,8 @@
 // made orthogonal until all are (M. R. Hestenes, "Inversion of matrices by biorthogonalization and related results", J.
 // SIAM 1958). In a round every column is in one pair, a warp each, so that all pairs of a round rotate at once. A
 // Hermitian matrix is shifted until it is well-conditioned and positive; its eigenvectors are then its right singular
-// vectors. Everything is computed in double precision.
+// vectors. Clusters of eigenvalues take many sweeps, whose rounding errors add up; so the rotations found are made
+// orthogonal again and applied to the matrix itself before the last sweeps. Everything is computed in double precision.
 #include <vector>
 
 #include "kernels/cuda/linalg.cuh"
@@ -13,16 +14,21 @@ namespace linalg {
 namespace {
 
 constexpr int kMaxSweeps = 30;
-constexpr int64_t kOneBlock = 64;     // matrices of at most so many columns are done by one thread block
-constexpr double kRotate = 4e-16;     // relative to the norms: smaller products are zero
-constexpr double kConverged = 2e-14;  // a sweep without a larger product is the last
+constexpr int64_t kOneBlock = 64;  // matrices of at most so many columns are done by one thread block
 constexpr double kFailed = 1e-9;
 constexpr double kNothing = 1e-18;  // columns of smaller norm are zero; the largest number is near 1
+
+// Relative to the norms: smaller products are zero, and a sweep without a larger one than `converged` is the last.
+struct Limits {
+  double zero, converged;
+};
+constexpr Limits kFine{4e-16, 2e-14}, kRough{1e-13, 1e-11};
 
 // A round: in round r of n - 1 (n even), n - 1 meets r, and r + k meets r - k modulo n - 1. `offs`: what a sweep has
 // met, 1 for an item that is not done and 2 for one that is far from it.
 template <class D>
-__device__ void rotate_pair(const Mat<D>& b, const Mat<D>& v, int64_t item, int64_t round, int64_t pair, int* off) {
+__device__ void rotate_pair(const Mat<D>& b, const Mat<D>& v, int64_t item, int64_t round, int64_t pair, Limits limits,
+                            int* off) {
   const int64_t players = (b.cols + 1) / 2 * 2, others = players - 1;
   int64_t i = pair == 0 ? players - 1 : (round + pair) % others,
           j = pair == 0 ? round : (round - pair + others) % others;
@@ -41,8 +47,8 @@ __device__ void rotate_pair(const Mat<D>& b, const Mat<D>& v, int64_t item, int6
   }
   norm_i = warp_reduce(norm_i, Sum()), norm_j = warp_reduce(norm_j, Sum()), product = warp_reduce(product, Sum());
   const double size_i = ::sqrt(norm_i), size_j = ::sqrt(norm_j), size = ::sqrt(square(product)), both = size_i * size_j;
-  if (!(size > kRotate * both) || size_i <= kNothing || size_j <= kNothing) return;
-  if (lane == 0 && size > kConverged * both) atomicOr(off, size > kFailed * both ? 3 : 1);
+  if (!(size > limits.zero * both) || size_i <= kNothing || size_j <= kNothing) return;
+  if (lane == 0 && size > limits.converged * both) atomicOr(off, size > kFailed * both ? 3 : 1);
   const double zeta = (norm_j - norm_i) / (2 * size);
   const double t = (zeta >= 0 ? 1.0 : -1.0) / (::fabs(zeta) + ::sqrt(1 + zeta * zeta));
   const double c = 1 / ::sqrt(1 + t * t), s = c * t;
@@ -61,14 +67,14 @@ __device__ void rotate_pair(const Mat<D>& b, const Mat<D>& v, int64_t item, int6
 constexpr int kPairThreads = 128;
 template <class D>
 __global__ void __launch_bounds__(kPairThreads)
-    rotate_round(const Mat<D> b, const Mat<D> v, int64_t round, int64_t pairs, int* offs) {
+    rotate_round(const Mat<D> b, const Mat<D> v, int64_t round, int64_t pairs, Limits limits, int* offs) {
   const int64_t at = blockIdx.x * int64_t{kPairThreads / 32} + threadIdx.x / 32;
   if (at >= pairs * b.count) return;
-  rotate_pair(b, v, at / pairs, round, at % pairs, offs + at / pairs);
+  rotate_pair(b, v, at / pairs, round, at % pairs, limits, offs + at / pairs);
 }
 
 template <class D>
-__global__ void __launch_bounds__(kThreads) rotate_whole(const Mat<D> b, const Mat<D> v, int* offs) {
+__global__ void __launch_bounds__(kThreads) rotate_whole(const Mat<D> b, const Mat<D> v, Limits limits, int* offs) {
   __shared__ int off;
   const int64_t pairs = (b.cols + 1) / 2, rounds = 2 * pairs - 1;
   int met = 0;
@@ -77,7 +83,7 @@ __global__ void __launch_bounds__(kThreads) rotate_whole(const Mat<D> b, const M
     __syncthreads();
     for (int64_t round = 0; round < rounds; round++) {
       for (int64_t pair = threadIdx.x / 32; pair < pairs; pair += kThreads / 32)
-        rotate_pair(b, v, blockIdx.x, round, pair, &off);
+        rotate_pair(b, v, blockIdx.x, round, pair, limits, &off);
       __syncthreads();
     }
     met = off;
@@ -90,10 +96,10 @@ __global__ void __launch_bounds__(kThreads) rotate_whole(const Mat<D> b, const M
 // The columns of b become orthogonal; v, if given, is multiplied by the same rotations. offs: bit 1 for items that are
 // far from done.
 template <class D>
-void orthogonalise(const Mat<D>& b, const Mat<D>& v, int* offs) {
+void orthogonalise(const Mat<D>& b, const Mat<D>& v, Limits limits, int* offs) {
   const cudaStream_t stream = cuda::current_stream();
   if (b.cols <= kOneBlock) {
-    rotate_whole<D><<<static_cast<unsigned>(b.count), kThreads, 0, stream>>>(b, v, offs);
+    rotate_whole<D><<<static_cast<unsigned>(b.count), kThreads, 0, stream>>>(b, v, limits, offs);
     return;
   }
   const int64_t pairs = (b.cols + 1) / 2;
@@ -103,7 +109,7 @@ void orthogonalise(const Mat<D>& b, const Mat<D>& v, int* offs) {
   for (int sweep = 0; sweep < kMaxSweeps; sweep++) {
     cuda::check(cudaMemsetAsync(offs, 0, bytes, stream), "clearing flags");
     for (int64_t round = 0; round < 2 * pairs - 1; round++)
-      rotate_round<D><<<grid, kPairThreads, 0, stream>>>(b, v, round, pairs, offs);
+      rotate_round<D><<<grid, kPairThreads, 0, stream>>>(b, v, round, pairs, limits, offs);
     cuda::check_launch("launching rotations");
     cuda::check(cudaMemcpyAsync(met.data(), offs, bytes, cudaMemcpyDeviceToHost, stream), "reading flags");
     cuda::check(cudaStreamSynchronize(stream), "waiting for rotations");
@@ -141,19 +147,36 @@ void find_order(const double* values, int64_t n, int64_t count, bool descending,
 
 // ---- Hermitian matrices --------------------------------------------------------------------------------------------
 
-// The shift of an item: twice the largest sum of a row's absolute values.
+// The shift of an item: twice a bound of its eigenvalues, the largest sum of a row's absolute values or the Frobenius
+// norm.
 template <class D>
 __global__ void __launch_bounds__(kThreads) find_shifts(const Mat<D> a, double* shifts) {
   __shared__ double shared[32];
   const int64_t item = blockIdx.x;
-  double largest = 0;
+  double largest = 0, squares = 0;
   for (int64_t j = threadIdx.x; j < a.cols; j += kThreads) {
     double sum = 0;
-    for (int64_t i = 0; i < a.rows; i++) sum += ::sqrt(square(a.at(item, i, j)));
+    for (int64_t i = 0; i < a.rows; i++) {
+      const double size = square(a.at(item, i, j));
+      sum += ::sqrt(size), squares += size;
+    }
     largest = Max()(largest, sum);
   }
   largest = block_reduce(largest, shared, 0.0, Max());
-  if (threadIdx.x == 0) shifts[item] = largest > 0 ? 2 * largest : 1.0;
+  squares = block_reduce(squares, shared, 0.0, Sum());
+  if (threadIdx.x == 0) shifts[item] = largest > 0 ? 2 * ::fmin(largest, ::sqrt(squares)) : 1.0;
+}
+
+// x becomes the nearest orthogonal matrix, which it nearly is, by a step of Newton's and Schulz's iteration: x (3 - x^H
+// x) / 2, in `work`. `product` is overwritten.
+template <class D>
+Mat<D> orthogonal(const Mat<D>& x, const Mat<D>& work, const Mat<D>& product) {
+  multiply<D>(1, x.h(), x, 0, product);
+  for_each_element(x.cols, x.cols, x.count, [=] __device__(int64_t item, int64_t i, int64_t j) {
+    product.at(item, i, j) = D(i == j ? 1.5 : 0.0) - scaled(product.at(item, i, j), 0.5);
+  });
+  multiply<D>(1, x, product, 0, work);
+  return work;
 }
 
 template <class T>
@@ -164,13 +187,13 @@ void eigh_items(const Vec<real_t<T>>& w, const Mat<T>& v, const Vec<int32_t>& in
   if (n == 0) return clear_info(info, count);
   const cudaStream_t stream = cuda::current_stream();
   const auto blocks = static_cast<unsigned>(count);
-  const Matrices<D> memory_a(n, n, count), memory_b(n, n, count), memory_x(n, n, count);
+  const Matrices<D> memory_a(n, n, count), memory_b(n, n, count), memory_x(n, n, count), memory_y(n, n, count);
   const Scratch numbers(count * 2 * 8), memory_values(count * n * 8), memory_order(count * n * 8), flags(count * 4);
   double *const scales = numbers.get<double>(), *const shifts = scales + count,
                 *const values = memory_values.get<double>();
   int64_t* const order = memory_order.get<int64_t>();
   int* const offs = flags.get<int>();
-  const Mat<D> a = memory_a.mat(), b = memory_b.mat(), x = memory_x.mat();
+  const Mat<D> a = memory_a.mat(), b = memory_b.mat(), start = memory_x.mat();
   // The triangle not given is never looked at.
   for_each_element(n, n, count, [=] __device__(int64_t item, int64_t i, int64_t j) {
     const bool here = upper ? i <= j : i >= j;
@@ -184,9 +207,15 @@ void eigh_items(const Vec<real_t<T>>& w, const Mat<T>& v, const Vec<int32_t>& in
   find_shifts<D><<<blocks, kThreads, 0, stream>>>(a, shifts);
   for_each_element(n, n, count, [=] __device__(int64_t item, int64_t i, int64_t j) {
     b.at(item, i, j) = a.at(item, i, j) + D(i == j ? shifts[item] : 0.0);
-    x.at(item, i, j) = D(i == j ? 1.0 : 0.0);
+    start.at(item, i, j) = D(i == j ? 1.0 : 0.0);
   });
-  orthogonalise(b, x, offs);
+  orthogonalise(b, start, kRough, offs);
+  const Mat<D> x = orthogonal(start, memory_y.mat(), b);
+  multiply<D>(1, a, x, 0, b);
+  for_each_element(n, n, count, [=] __device__(int64_t item, int64_t i, int64_t j) {
+    b.at(item, i, j) += scaled(x.at(item, i, j), shifts[item]);
+  });
+  orthogonalise(b, x, kFine, offs);
   multiply<D>(1, a, x, 0, b);
   find_values(x, b, values);
   find_order(values, n, count, false, order);
@@ -248,7 +277,7 @@ void svd_items(const Mat<T>& given, const Mat<T>& u, const Vec<real_t<T>>& s, co
   if (vectors)
     for_each_element(n, n, count,
                      [=] __device__(int64_t item, int64_t i, int64_t j) { x.at(item, i, j) = D(i == j ? 1.0 : 0.0); });
-  orthogonalise(b, x, offs);
+  orthogonalise(b, x, kFine, offs);
   find_values(b, Mat<D>{}, values);
   find_order(values, n, count, true, order);
   for_each_element(n, count, 1, [=] __device__(int64_t, int64_t j, int64_t item) {
@@ -264,8 +293,7 @@ void svd_items(const Mat<T>& given, const Mat<T>& u, const Vec<real_t<T>>& s, co
   const Matrices<D> memory_c(n, n, count), memory_q(n, n, count), memory_tau2(n, 1, count), memory_u(m, u.cols, count);
   const Mat<D> c = memory_c.mat(), q = memory_q.mat(), full = memory_u.mat();
   for_each_element(n, n, count, [=] __device__(int64_t item, int64_t i, int64_t j) {
-    // What rounding left of columns that are zero is parallel to others: what the reflectors left of that would shrink
-    // from column to column until it underflows.
+    // Columns that are zero but for rounding errors may become anything that is orthogonal to the others.
     const int64_t from = order[item * n + j];
     c.at(item, i, j) = values[item * n + from] > kNothing ? b.at(item, i, from) : D(0);
   });

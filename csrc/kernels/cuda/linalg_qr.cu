@@ -8,17 +8,24 @@ inline namespace MINITORCH_ARCH {
 namespace linalg {
 namespace {
 
-// A reflector h = 1 - tau v v^H with v[0] = 1 and h^H x = (beta, 0), beta real, as LAPACK's larfg, from x[0] and the
-// norm of what follows: beta, tau, and the factor from x[1..] to v[1..].
+// What stands below the diagonal in a column: its norm, both it and the diagonal element having been multiplied by
+// `scale`, a power of two that keeps their squares within range.
+struct Column {
+  double norm, scale;
+};
+
+// A reflector h = 1 - tau v v^H with v[0] = 1 and h^H x = (beta, 0), beta real, as LAPACK's larfg, from x[0] and what
+// follows: beta, tau, and the factor from scale * x[1..] to v[1..].
 struct Reflector {
   Complex<double> tau, factor;
-  double beta;
-  __device__ Reflector(Complex<double> alpha, double norm) : tau(0.0), factor(0.0), beta(alpha.re) {
-    if (norm == 0 && alpha.im == 0) return;
-    const double size = ::hypot(::hypot(alpha.re, alpha.im), norm);
-    beta = alpha.re >= 0 ? -size : size;
-    tau = {(beta - alpha.re) / beta, -alpha.im / beta};
-    factor = Complex<double>(1.0) / Complex<double>(alpha.re - beta, alpha.im);
+  double beta, scale;
+  __device__ Reflector(Complex<double> first, Column rest) : tau(0.0), factor(0.0), beta(first.re), scale(rest.scale) {
+    const Complex<double> alpha(first.re * scale, first.im * scale);
+    if (rest.norm == 0 && alpha.im == 0) return;
+    const double size = ::hypot(::hypot(alpha.re, alpha.im), rest.norm), scaled_beta = alpha.re >= 0 ? -size : size;
+    tau = {(scaled_beta - alpha.re) / scaled_beta, -alpha.im / scaled_beta};
+    factor = Complex<double>(1.0) / Complex<double>(alpha.re - scaled_beta, alpha.im);
+    beta = scaled_beta / scale;
   }
 };
 template <class T>
@@ -34,25 +41,28 @@ __device__ __forceinline__ Complex<double> widened(T x) {
   return {static_cast<double>(real_part(x)), static_cast<double>(imag_part(x))};
 }
 
-// The norm of column j below row j, without overflow or underflow of the squares. The whole block takes part.
+// Column j below row j. Matrices of low rank leave columns that shrink to the least numbers there are, so the range of
+// a number is not enough for its square or its reciprocal. The whole block takes part.
 template <class T>
-__device__ double norm_below(const Mat<T>& a, int64_t item, int64_t j, double* shared) {
+__device__ Column column_below(const Mat<T>& a, int64_t item, int64_t j, double* shared) {
   double sum = 0;
   for (int64_t i = j + 1 + threadIdx.x; i < a.rows; i += kThreads) sum += square(a.at(item, i, j));
   sum = block_reduce(sum, shared, 0.0, Sum());
-  if (sum > 1e-270 && sum < 1e300) return ::sqrt(sum);
+  if (sum > 1e-270 && sum < 1e270) return {::sqrt(sum), 1.0};
   double largest = 0;
-  for (int64_t i = j + 1 + threadIdx.x; i < a.rows; i += kThreads)
+  for (int64_t i = j + threadIdx.x; i < a.rows; i += kThreads)
     largest =
         Max()(largest, Max()(::fabs(double{real_part(a.at(item, i, j))}), ::fabs(double{imag_part(a.at(item, i, j))})));
   largest = block_reduce(largest, shared, 0.0, Max());
-  if (largest == 0 || !(largest <= 1.7e308)) return largest;
+  const double scale = largest > 0 && largest < 1e-130         ? 0x1p600
+                       : largest > 1e130 && largest <= 1.7e308 ? 0x1p-600
+                                                               : 1.0;
   sum = 0;
   for (int64_t i = j + 1 + threadIdx.x; i < a.rows; i += kThreads) {
-    const double re = real_part(a.at(item, i, j)) / largest, im = imag_part(a.at(item, i, j)) / largest;
+    const double re = scale * real_part(a.at(item, i, j)), im = scale * imag_part(a.at(item, i, j));
     sum += re * re + im * im;
   }
-  return largest * ::sqrt(block_reduce(sum, shared, 0.0, Sum()));
+  return {::sqrt(block_reduce(sum, shared, 0.0, Sum())), scale};
 }
 
 // Reduces the columns of a panel one by one; a warp brings one of the columns to the right up to date.
@@ -62,8 +72,8 @@ __global__ void __launch_bounds__(kThreads) factor_panel(const Mat<T> a, const V
   const int64_t item = blockIdx.x, m = a.rows, steps = min(a.rows, a.cols);
   const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
   for (int64_t j = 0; j < steps; j++) {
-    const double norm = norm_below(a, item, j, shared);
-    const Reflector h(widened(a.at(item, j, j)), norm);
+    const Column below = column_below(a, item, j, shared);
+    const Reflector h(widened(a.at(item, j, j)), below);
     const T t = narrowed<T>(h.tau), f = -conj_if(t, true);
     __syncthreads();
     if (threadIdx.x == 0) {
@@ -75,7 +85,7 @@ __global__ void __launch_bounds__(kThreads) factor_panel(const Mat<T> a, const V
       continue;
     }
     for (int64_t i = j + 1 + threadIdx.x; i < m; i += kThreads)
-      a.at(item, i, j) = narrowed<T>(widened(a.at(item, i, j)) * h.factor);
+      a.at(item, i, j) = narrowed<T>(scaled(widened(a.at(item, i, j)), h.scale) * h.factor);
     __syncthreads();
     for (int64_t k = j + 1 + warp; k < a.cols; k += kThreads / 32) {
       T sum = lane == 0 ? a.at(item, j, k) : T(0);

@@ -1,5 +1,6 @@
 // The instructions under tensor-core kernels: asynchronous copies into shared memory, matrix loads from it, and the
-// warp-wide product of 16-bit floats (PTX ISA, sm_80 and newer). Shared memory is addressed by 32-bit byte offsets.
+// warp-wide products of 16-bit floats and of floats rounded to tf32 (PTX ISA, sm_80 and newer). Shared memory is
+// addressed by 32-bit byte offsets.
 #pragma once
 #include "kernels/cuda/launch.cuh"
 
@@ -36,11 +37,17 @@ __device__ __forceinline__ void load_matrices_transposed(uint32_t (&to)[4], uint
                : "memory");
 }
 
-// sum (16 x 8) += a (16 x 16) b (16 x 8). A lane holds rows r and r + 8, columns 2 c and 2 c + 1 of the sum.
+// sum (16 x 8) += a (16 x 16) b (16 x 8). A lane holds rows r and r + 8, columns 2 c and 2 c + 1 of the sum. Floats
+// have half as many of k, and must have been rounded to tf32: the instruction cuts bits off.
 template <class S>
 __device__ __forceinline__ void multiply(float (&sum)[4], const uint32_t (&a)[4], uint32_t b0, uint32_t b1) {
   if constexpr (std::is_same_v<S, BFloat16>) {
     asm("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, "
+        "{%0, %1, %2, %3};"
+        : "+f"(sum[0]), "+f"(sum[1]), "+f"(sum[2]), "+f"(sum[3])
+        : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
+  } else if constexpr (std::is_same_v<S, float>) {
+    asm("mma.sync.aligned.m16n8k8.row.col.f32.tf32.tf32.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, "
         "{%0, %1, %2, %3};"
         : "+f"(sum[0]), "+f"(sum[1]), "+f"(sum[2]), "+f"(sum[3])
         : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
@@ -64,15 +71,35 @@ __device__ __forceinline__ uint32_t pack_pair(float x, float y) {
   return result;
 }
 
+// To nearest, ties away from zero.
+__device__ __forceinline__ void round_to_tf32(uint32_t& x) {
+  asm("cvt.rna.tf32.f32 %0, %1;" : "=r"(x) : "f"(__uint_as_float(x)));
+}
+
 // A tile of 16-bit elements in shared memory: `Lines` of `Width`, in 16-byte chunks whose position within 128 bytes is
-// exchanged by the line's number, so that the eight lines of a matrix load meet different banks.
-template <int Lines, int Width>
+// exchanged by the line's number, so that the eight lines of a matrix load meet different banks. Floats count as two
+// elements. Words: they lie across k and are read one by one, 4 lines of 8 at a time.
+template <int Lines, int Width, bool Words = false>
 struct Panel {
   static constexpr int kChunks = Width / 8, kBytes = Lines * Width * 2;
   static_assert(kChunks % 8 == 0);
 
   static __device__ __forceinline__ uint32_t at(int line, int chunk) {
-    return static_cast<uint32_t>(line * (Width * 2) + ((chunk ^ (line & 7)) << 4));
+    return static_cast<uint32_t>(line * (Width * 2) + ((chunk ^ (Words ? (line & 3) * 2 : line & 7)) << 4));
+  }
+  // N floats from a column that is a multiple of N on.
+  template <int N>
+  static __device__ __forceinline__ void floats(float (&to)[N], uint32_t panel, int line, int column) {
+    static_assert(N == 1 || N == 2 || N == 4);
+    const uint32_t from = panel + at(line, column / 4) + column % 4 * 4;
+    if constexpr (N == 1) asm volatile("ld.shared.f32 %0, [%1];" : "=f"(to[0]) : "r"(from) : "memory");
+    if constexpr (N == 2)
+      asm volatile("ld.shared.v2.f32 {%0, %1}, [%2];" : "=f"(to[0]), "=f"(to[1]) : "r"(from) : "memory");
+    if constexpr (N == 4)
+      asm volatile("ld.shared.v4.f32 {%0, %1, %2, %3}, [%4];"
+                   : "=f"(to[0]), "=f"(to[1]), "=f"(to[2]), "=f"(to[3])
+                   : "r"(from)
+                   : "memory");
   }
 
   // Fills the panel from lines of `pitch` elements. Lines from `lines` on and elements from `width` on are zeros. With
@@ -130,6 +157,28 @@ __device__ __forceinline__ void load_b(uint32_t (&to)[4], uint32_t panel, int co
     load_matrices(to, panel + P::at(column + (matrix >> 1) * 8 + r, k / 8 + (matrix & 1)));
   } else {
     load_matrices_transposed(to, panel + P::at(k + (matrix & 1) * 8 + r, column / 8 + (matrix >> 1)));
+  }
+}
+
+// The same as words, from lines along k: 16 rows by 8 of k, and 8 of k by 16 columns.
+template <class P>
+__device__ __forceinline__ void load_a_words(uint32_t (&to)[4], uint32_t panel, int row, int k) {
+  const int lane = static_cast<int>(threadIdx.x) % 32;
+#pragma unroll
+  for (int e = 0; e < 4; e++) {
+    float x[1];
+    P::floats(x, panel, k + lane % 4 + e / 2 * 4, row + lane / 4 + e % 2 * 8);
+    to[e] = __float_as_uint(x[0]);
+  }
+}
+template <class P>
+__device__ __forceinline__ void load_b_words(uint32_t (&to)[4], uint32_t panel, int column, int k) {
+  const int lane = static_cast<int>(threadIdx.x) % 32;
+#pragma unroll
+  for (int e = 0; e < 4; e++) {
+    float x[1];
+    P::floats(x, panel, k + lane % 4 + e % 2 * 4, column + lane / 4 + e / 2 * 8);
+    to[e] = __float_as_uint(x[0]);
   }
 }
 

@@ -123,7 +123,7 @@ void run_general(const PointwiseView& v, const PointwiseEntry& entry, const Poin
 
 const PointwiseEntry* find_entry(PointwiseOp op, DType compute) {
   for (auto lookup : {&arithmetic_entry, &compare_entry, &math_entry, &activation_entry, &integer_entry, &special_entry,
-                      &pathwise_entry})
+                      &bessel_entry, &orthogonal_entry, &pathwise_entry})
     if (const PointwiseEntry* entry = lookup(op, compute)) return entry;
   return nullptr;
 }

@@ -258,6 +258,8 @@ const PointwiseEntry* compare_entry(PointwiseOp op, DType compute);
 const PointwiseEntry* integer_entry(PointwiseOp op, DType compute);
 const PointwiseEntry* math_entry(PointwiseOp op, DType compute);
 const PointwiseEntry* special_entry(PointwiseOp op, DType compute);
+const PointwiseEntry* bessel_entry(PointwiseOp op, DType compute);
+const PointwiseEntry* orthogonal_entry(PointwiseOp op, DType compute);
 const PointwiseEntry* pathwise_entry(PointwiseOp op, DType compute);
 const PointwiseEntry* activation_entry(PointwiseOp op, DType compute);
 

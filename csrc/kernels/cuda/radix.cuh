@@ -1,5 +1,5 @@
-// A stable radix sort of keys with payloads, eight bits a pass, the least significant first: each block counts its
-// tile's digits, a scan over (digit, block) says where each block's share of a digit begins, and blocks move their
+// A stable radix sort of keys (K) with payloads (P), eight bits a pass, the least significant first: each block counts
+// its tile's digits, a scan over (digit, block) says where each block's share of a digit begins, and blocks move their
 // elements there in order (D. Merrill, A. Grimshaw, "High performance and scalable radix sorting", 2011).
 #pragma once
 #include "kernels/cuda/launch.cuh"
@@ -11,8 +11,9 @@ namespace radix {
 constexpr int kDigits = 256;
 constexpr int64_t kTile = 4096;
 
-static __global__ void __launch_bounds__(kThreads)
-    count_digits(const uint64_t* keys, int64_t n, int shift, uint32_t* counts, int64_t blocks) {
+template <class K>
+__global__ void __launch_bounds__(kThreads)
+    count_digits(const K* keys, int64_t n, int shift, uint32_t* counts, int64_t blocks) {
   __shared__ uint32_t bins[kDigits];
   bins[threadIdx.x] = 0;
   __syncthreads();
@@ -22,33 +23,66 @@ static __global__ void __launch_bounds__(kThreads)
   counts[threadIdx.x * blocks + blockIdx.x] = bins[threadIdx.x];
 }
 
-// Exclusive sums of n counts into 64-bit offsets, by one block.
-static __global__ void __launch_bounds__(1024) scan_counts(const uint32_t* counts, int64_t* offsets, int64_t n) {
-  __shared__ int64_t sums[1024];
-  __shared__ int64_t carry;
-  if (threadIdx.x == 0) carry = 0;
-  for (int64_t base = 0; base < n; base += 1024) {
+// ---- Exclusive sums of n counts into 64-bit offsets: the sums of chunks, their sums, and from those each chunk's own.
+
+constexpr int kScanThreads = 1024;
+constexpr int64_t kScanChunk = 8 * kScanThreads;
+
+// Writes where each of [begin, end) begins, the first at `start`, and gives where the last ends.
+template <class In>
+__device__ int64_t scan_range(const In* counts, int64_t* offsets, int64_t start, int64_t begin, int64_t end) {
+  __shared__ int64_t sums[kScanThreads];
+  for (int64_t base = begin; base < end; base += kScanThreads) {
     const int64_t i = base + threadIdx.x;
-    const int64_t mine = i < n ? counts[i] : 0;
+    const int64_t mine = i < end ? static_cast<int64_t>(counts[i]) : 0;
     __syncthreads();
     sums[threadIdx.x] = mine;
-    for (int step = 1; step < 1024; step *= 2) {
+    for (int step = 1; step < kScanThreads; step *= 2) {
       __syncthreads();
       const int64_t left = threadIdx.x >= step ? sums[threadIdx.x - step] : 0;
       __syncthreads();
       sums[threadIdx.x] += left;
     }
     __syncthreads();
-    if (i < n) offsets[i] = carry + sums[threadIdx.x] - mine;
-    __syncthreads();
-    if (threadIdx.x == 0) carry += sums[1023];
+    if (i < end) offsets[i] = start + sums[threadIdx.x] - mine;
+    start += sums[kScanThreads - 1];
   }
+  return start;
+}
+static __global__ void __launch_bounds__(kScanThreads) sum_chunks(const uint32_t* counts, int64_t* sums, int64_t n) {
+  __shared__ int64_t shared[32];
+  const int64_t begin = blockIdx.x * kScanChunk, end = min(begin + kScanChunk, n);
+  int64_t sum = 0;
+  for (int64_t i = begin + threadIdx.x; i < end; i += kScanThreads) sum += counts[i];
+  sum = block_reduce(sum, shared, int64_t{0}, Sum());
+  if (threadIdx.x == 0) sums[blockIdx.x] = sum;
+}
+static __global__ void __launch_bounds__(kScanThreads) scan_sums(const int64_t* sums, int64_t* starts, int64_t n) {
+  scan_range(sums, starts, 0, 0, n);
+}
+static __global__ void __launch_bounds__(kScanThreads)
+    scan_chunks(const uint32_t* counts, const int64_t* starts, int64_t* offsets, int64_t n) {
+  const int64_t begin = blockIdx.x * kScanChunk;
+  scan_range(counts, offsets, starts[blockIdx.x], begin, min(begin + kScanChunk, n));
 }
 
+inline void scan_counts(const uint32_t* counts, int64_t* offsets, int64_t n) {
+  const int64_t chunks = ceil_div(n, kScanChunk);
+  const Scratch memory(2 * chunks * 8);
+  int64_t *const sums = memory.get<int64_t>(), *const starts = sums + chunks;
+  const auto grid = static_cast<unsigned>(chunks);
+  const cudaStream_t stream = cuda::current_stream();
+  sum_chunks<<<grid, kScanThreads, 0, stream>>>(counts, sums, n);
+  scan_sums<<<1, kScanThreads, 0, stream>>>(sums, starts, chunks);
+  scan_chunks<<<grid, kScanThreads, 0, stream>>>(counts, starts, offsets, n);
+}
+
+// ---- Sorting -------------------------------------------------------------------------------------------------------
+
 // Strips of kThreads elements in order; within a strip warp after warp, within a warp by lane.
-static __global__ void __launch_bounds__(kThreads)
-    move_digits(const uint64_t* keys, const int64_t* payloads, uint64_t* keys_out, int64_t* payloads_out, int64_t n,
-                int shift, const int64_t* offsets, int64_t blocks) {
+template <class K, class P>
+__global__ void __launch_bounds__(kThreads) move_digits(const K* keys, const P* payloads, K* keys_out, P* payloads_out,
+                                                        int64_t n, int shift, const int64_t* offsets, int64_t blocks) {
   constexpr int kWarps = kThreads / 32;
   __shared__ int64_t next[kDigits];
   __shared__ uint32_t warp_counts[kWarps][kDigits];
@@ -58,7 +92,7 @@ static __global__ void __launch_bounds__(kThreads)
   for (int64_t base = begin; base < end; base += kThreads) {
     const int64_t i = base + threadIdx.x;
     const bool live = i < end;
-    const uint64_t key = live ? keys[i] : 0;
+    const K key = live ? keys[i] : 0;
     const unsigned digit = live ? static_cast<unsigned>(key >> shift & 0xff) : kDigits;
     for (int w = 0; w < kWarps; w++) warp_counts[w][threadIdx.x] = 0;
     __syncthreads();
@@ -82,17 +116,17 @@ static __global__ void __launch_bounds__(kThreads)
 
 // Sorts n pairs by the bytes [0, bytes) of their keys. The result is in `keys` and `payloads`; the second pair of
 // arrays is scratch.
-inline void sort(uint64_t*& keys, int64_t*& payloads, uint64_t*& keys_scratch, int64_t*& payloads_scratch, int64_t n,
-                 int first_byte, int bytes) {
+template <class K, class P>
+void sort(K*& keys, P*& payloads, K*& keys_scratch, P*& payloads_scratch, int64_t n, int bytes) {
   const int64_t blocks = ceil_div(n, kTile);
   const Scratch memory(blocks * kDigits * 12);
   auto* offsets = memory.get<int64_t>();
   auto* counts = reinterpret_cast<uint32_t*>(offsets + blocks * kDigits);
   const cudaStream_t stream = cuda::current_stream();
-  for (int byte = first_byte; byte < first_byte + bytes; byte++) {
+  for (int byte = 0; byte < bytes; byte++) {
     const auto grid = static_cast<unsigned>(blocks);
     count_digits<<<grid, kThreads, 0, stream>>>(keys, n, byte * 8, counts, blocks);
-    scan_counts<<<1, 1024, 0, stream>>>(counts, offsets, blocks * kDigits);
+    scan_counts(counts, offsets, blocks * kDigits);
     move_digits<<<grid, kThreads, 0, stream>>>(keys, payloads, keys_scratch, payloads_scratch, n, byte * 8, offsets,
                                                blocks);
     std::swap(keys, keys_scratch);

@@ -82,7 +82,7 @@ void randperm(RandomState& state, const TensorView& result) {
   distribution_kernel(state, Distribution::integers_range, random, whole);
   make_keys<<<grid_for(n), kThreads, 0, stream>>>(reinterpret_cast<const int64_t*>(other_keys), n, bits, narrow, keys,
                                                   positions);
-  radix::sort(keys, positions, other_keys, other_positions, n, 0, (bits + 7) / 8);
+  radix::sort(keys, positions, other_keys, other_positions, n, (bits + 7) / 8);
   shuffle_equal<<<grid_for(n), kThreads, 0, stream>>>(keys, positions, n, state.seed,
                                                       philox::advance(state, static_cast<uint64_t>(n)));
   spread_indices<<<grid_for(n), kThreads, 0, stream>>>(

@@ -1,5 +1,7 @@
 // Scans along one dimension on CUDA. A block goes through a line tile by tile: threads scan the elements they hold,
-// warps and the block scan the threads' totals, and the last total is carried to the next tile.
+// warps and the block scan the threads' totals, and the last total is carried to the next tile. Few long lines are cut
+// into chunks, a block each: first the chunks' totals are found and scanned, then every chunk starts from what stands
+// before it.
 #include "kernels/scan.h"
 
 #include <limits>
@@ -21,6 +23,8 @@ struct Args {
   char* out;
   int64_t* index;
   DType in_dtype, out_dtype;
+  int64_t in_size, out_size;  // bytes of an element
+  int64_t chunk, chunks;      // a line is cut into `chunks` of `chunk` elements
 };
 
 // The dimensions of `v` but for `dim`, innermost first.
@@ -49,6 +53,8 @@ Args args_of(const TensorView& out, const TensorView* index, const TensorView& i
   a.index = index != nullptr ? index->ptr<int64_t>() : nullptr;
   a.in_dtype = in.dtype;
   a.out_dtype = out.dtype;
+  a.in_size = static_cast<int64_t>(size_of(in.dtype));
+  a.out_size = static_cast<int64_t>(size_of(out.dtype));
   return a;
 }
 
@@ -57,7 +63,7 @@ template <class V, class F>
 __device__ __forceinline__ V block_scan(V value, V* shared, const V& identity, const F& combine, V& before, V& total) {
   const int lane = static_cast<int>(threadIdx.x) % 32, warp = static_cast<int>(threadIdx.x) / 32;
   const int warps = static_cast<int>(blockDim.x) / 32;
-  __shared__ V values[1024];
+  __shared__ V values[kThreads];
   values[threadIdx.x] = value;
   __syncwarp();
   for (int step = 1; step < 32; step *= 2) {
@@ -110,41 +116,22 @@ struct LogAddValues {
   }
 };
 
-// Elements are loaded and stored as C and combined as A: single-precision sums and products are carried in double, as
-// native has them.
-template <class C, class A, class F>
-__global__ void __launch_bounds__(kThreads) scan_lines(const __grid_constant__ Args a, F combine) {
-  __shared__ A shared[33];
-  const int64_t in_size = static_cast<int64_t>(size_of(a.in_dtype)),
-                out_size = static_cast<int64_t>(size_of(a.out_dtype));
-  for (int64_t line = blockIdx.x; line < a.lines; line += gridDim.x) {
-    int64_t from = 0, to = 0;
-    a.space.each(line, [&](int d, int64_t at) {
-      from += at * a.in_strides[d];
-      to += at * a.out_strides[d];
-    });
-    A carry = F::identity();
-    for (int64_t base = 0; base < a.length; base += int64_t{kEach} * blockDim.x) {
-      A mine[kEach];
-      const int64_t first = base + int64_t{kEach} * threadIdx.x;
-#pragma unroll
-      for (int e = 0; e < kEach; e++) {
-        mine[e] = first + e < a.length ? A(load_as<C>(a.in + (from + (first + e) * a.in_step) * in_size, a.in_dtype))
-                                       : F::identity();
-        if (e > 0) mine[e] = combine(mine[e - 1], mine[e]);
-      }
-      A before, total;
-      block_scan(mine[kEach - 1], shared, F::identity(), combine, before, total);
-      const A start = combine(carry, before);
-#pragma unroll
-      for (int e = 0; e < kEach; e++)
-        if (first + e < a.length)
-          store_as<C>(a.out + (to + (first + e) * a.out_step) * out_size, a.out_dtype,
-                      static_cast<C>(combine(start, mine[e])));
-      carry = combine(carry, total);
-    }
+// A scan says how an element becomes a value, how values are combined, and what is stored of one.
+//
+// Numbers are loaded and stored as C and combined as Value: single-precision sums and products are carried in double,
+// as native has them.
+template <class C, class F>
+struct Numbers {
+  using Value = decltype(F::identity());
+  F combine;
+  static __device__ Value identity() { return F::identity(); }
+  __device__ Value load(const Args& a, const int64_t (&line)[3], int64_t i) const {
+    return Value(load_as<C>(a.in + (line[0] + i * a.in_step) * a.in_size, a.in_dtype));
   }
-}
+  __device__ void store(const Args& a, const int64_t (&line)[3], int64_t i, Value x) const {
+    store_as<C>(a.out + (line[1] + i * a.out_step) * a.out_size, a.out_dtype, static_cast<C>(x));
+  }
+};
 
 template <class T>
 struct Located {
@@ -166,44 +153,111 @@ struct Latest {
 };
 
 template <class C>
-__global__ void __launch_bounds__(kThreads) extremum_lines(const __grid_constant__ Args a, Latest<C> combine) {
-  __shared__ Located<C> shared[33];
-  const int64_t size = static_cast<int64_t>(size_of(a.in_dtype));
-  for (int64_t line = blockIdx.x; line < a.lines; line += gridDim.x) {
-    int64_t from = 0, to = 0, index = 0;
-    a.space.each(line, [&](int d, int64_t at) {
-      from += at * a.in_strides[d];
-      to += at * a.out_strides[d];
-      index += at * a.index_strides[d];
-    });
-    Located<C> carry = Latest<C>::identity();
-    for (int64_t base = 0; base < a.length; base += blockDim.x) {
-      const int64_t i = base + threadIdx.x;
-      Located<C> mine = Latest<C>::identity();
-      if (i < a.length) mine = {load_as<C>(a.in + (from + i * a.in_step) * size, a.in_dtype), i};
-      Located<C> before, total;
-      mine = combine(carry, block_scan(mine, shared, Latest<C>::identity(), combine, before, total));
-      if (i < a.length) {
-        store_as<C>(a.out + (to + i * a.out_step) * size, a.out_dtype, mine.value);
-        a.index[index + i * a.index_step] = mine.index;
-      }
-      carry = combine(carry, total);
+struct Extrema {
+  using Value = Located<C>;
+  Latest<C> combine;
+  static __device__ Value identity() { return Latest<C>::identity(); }
+  __device__ Value load(const Args& a, const int64_t (&line)[3], int64_t i) const {
+    return {load_as<C>(a.in + (line[0] + i * a.in_step) * a.in_size, a.in_dtype), i};
+  }
+  __device__ void store(const Args& a, const int64_t (&line)[3], int64_t i, Value x) const {
+    store_as<C>(a.out + (line[1] + i * a.out_step) * a.out_size, a.out_dtype, x.value);
+    a.index[line[2] + i * a.index_step] = x.index;
+  }
+};
+
+// Calls f(element, its inclusive scan from `start` on) for elements [begin, end), one tile of the block after the
+// other, and gives the scan of the last.
+template <class S, class Load, class F>
+__device__ __forceinline__ typename S::Value scan_range(const S& scan, typename S::Value start, int64_t begin,
+                                                        int64_t end, const Load& load, const F& f) {
+  using Value = typename S::Value;
+  __shared__ Value shared[33];
+  Value carry = start;
+  for (int64_t base = begin; base < end; base += int64_t{kEach} * blockDim.x) {
+    Value mine[kEach];
+    const int64_t first = base + int64_t{kEach} * threadIdx.x;
+#pragma unroll
+    for (int e = 0; e < kEach; e++) {
+      mine[e] = first + e < end ? load(first + e) : S::identity();
+      if (e > 0) mine[e] = scan.combine(mine[e - 1], mine[e]);
     }
+    Value before, total;
+    block_scan(mine[kEach - 1], shared, S::identity(), scan.combine, before, total);
+    const Value left = scan.combine(carry, before);
+#pragma unroll
+    for (int e = 0; e < kEach; e++)
+      if (first + e < end) f(first + e, scan.combine(left, mine[e]));
+    carry = scan.combine(carry, total);
+  }
+  return carry;
+}
+
+// A block a chunk. With `totals` only their scans' last values are found; with `starts` chunks begin from those.
+template <class S>
+__global__ void __launch_bounds__(kThreads)
+    scan_chunks(const __grid_constant__ Args a, S scan, const typename S::Value* starts, typename S::Value* totals) {
+  using Value = typename S::Value;
+  for (int64_t unit = blockIdx.x; unit < a.lines * a.chunks; unit += gridDim.x) {
+    const int64_t number = unit / a.chunks, begin = (unit - number * a.chunks) * a.chunk;
+    int64_t line[3] = {};
+    a.space.each(number, [&](int d, int64_t at) {
+      line[0] += at * a.in_strides[d];
+      line[1] += at * a.out_strides[d];
+      line[2] += at * a.index_strides[d];
+    });
+    const Value last = scan_range(
+        scan, starts == nullptr ? S::identity() : starts[unit], begin, min(begin + a.chunk, a.length),
+        [&](int64_t i) { return scan.load(a, line, i); },
+        [&](int64_t i, Value x) {
+          if (totals == nullptr) scan.store(a, line, i, x);
+        });
+    if (totals != nullptr && threadIdx.x == 0) totals[unit] = last;
   }
 }
 
-unsigned threads_for(int64_t length, int each) {
-  return static_cast<unsigned>(std::clamp<int64_t>(ceil_div(length, int64_t{each} * 32) * 32, 32, kThreads));
+// The totals of a line's chunks become what stands before each. A block a line.
+template <class S>
+__global__ void __launch_bounds__(kThreads)
+    scan_totals(S scan, int64_t chunks, int64_t lines, const typename S::Value* totals, typename S::Value* starts) {
+  for (int64_t line = blockIdx.x; line < lines; line += gridDim.x) {
+    if (threadIdx.x == 0) starts[line * chunks] = S::identity();
+    scan_range(
+        scan, S::identity(), 0, chunks - 1, [&](int64_t i) { return totals[line * chunks + i]; },
+        [&](int64_t i, typename S::Value x) { starts[line * chunks + i + 1] = x; });
+  }
 }
-unsigned blocks_for(int64_t lines) { return static_cast<unsigned>(std::min<int64_t>(lines, int64_t{1} << 20)); }
+
+template <class S>
+void run(Args a, const S& scan) {
+  using Value = typename S::Value;
+  constexpr int64_t kTile = int64_t{kThreads} * kEach;
+  const cudaStream_t stream = cuda::current_stream();
+  const auto blocks = [](int64_t units) { return static_cast<unsigned>(std::min<int64_t>(units, int64_t{1} << 20)); };
+  const int64_t wanted = ceil_div(int64_t{cuda::multiprocessors()} * 8, std::max<int64_t>(a.lines, 1));
+  const int64_t pieces = std::clamp<int64_t>(std::min(wanted, a.length / (4 * kTile)), 1, 4096);
+  a.chunk = pieces > 1 ? ceil_div(ceil_div(a.length, pieces), kTile) * kTile : a.length;
+  a.chunks = a.length > 0 ? ceil_div(a.length, a.chunk) : 1;
+  const int64_t units = a.lines * a.chunks;
+  const auto threads =
+      static_cast<unsigned>(std::clamp<int64_t>(ceil_div(a.chunk, int64_t{kEach} * 32) * 32, 32, kThreads));
+  if (a.chunks == 1) {
+    scan_chunks<S><<<blocks(units), threads, 0, stream>>>(a, scan, nullptr, nullptr);
+    return;
+  }
+  const Scratch memory(2 * units * static_cast<int64_t>(sizeof(Value)));
+  Value *const totals = memory.get<Value>(), *const starts = totals + units;
+  scan_chunks<S><<<blocks(units), threads, 0, stream>>>(a, scan, nullptr, totals);
+  scan_totals<S><<<blocks(a.lines), kThreads, 0, stream>>>(scan, a.chunks, a.lines, totals, starts);
+  scan_chunks<S><<<blocks(units), threads, 0, stream>>>(a, scan, starts, nullptr);
+}
 
 void scan(ScanOp op, const TensorView& output, const TensorView& input, int dim) {
   const Args a = args_of(output, nullptr, input, dim);
   const DType out = output.dtype;
   const DType compute = is_integral(out) || out == DType::Bool ? DType::I64 : compute_dtype(out);
   const auto start = [&](auto tag, auto combine) {
-    scan_lines<typename decltype(tag)::type, decltype(combine.identity())>
-        <<<blocks_for(a.lines), threads_for(a.length, kEach), 0, cuda::current_stream()>>>(a, combine);
+    run(a, Numbers<typename decltype(tag)::type, decltype(combine)>{combine});
   };
   using All = Types<float, double, int64_t, Complex<float>, Complex<double>>;
   bool known = false;
@@ -229,11 +283,11 @@ void extremum(bool max, const TensorView& values, const TensorView& indices, con
   const Args a = args_of(values, &indices, input, dim);
   const DType in = compute_dtype(input.dtype);
   const bool narrow = in == DType::Bool || (is_integral(in) && in != DType::I64);
-  const auto run = [&](auto tag) {
+  const auto start = [&](auto tag) {
     using C = typename decltype(tag)::type;
-    extremum_lines<C><<<blocks_for(a.lines), threads_for(a.length, 1), 0, cuda::current_stream()>>>(a, Latest<C>{max});
+    run(a, Extrema<C>{Latest<C>{max}});
   };
-  if (!dispatch(narrow ? DType::I64 : in, Types<float, double, int64_t>{}, run))
+  if (!dispatch(narrow ? DType::I64 : in, Types<float, double, int64_t>{}, start))
     missing_kernel("scan_extremum", name_of(input.dtype));
   cuda::check_launch("launching a scan");
 }

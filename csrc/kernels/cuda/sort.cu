@@ -40,64 +40,77 @@ struct Lines {
   }
 };
 
-template <class T>
+template <class T, class K, class P>
 __global__ void __launch_bounds__(kThreads)
-    make_keys(const __grid_constant__ Lines in, bool descending, uint64_t* keys, int64_t* payloads) {
+    make_keys(const __grid_constant__ Lines in, bool descending, K* keys, P* payloads) {
   constexpr uint64_t mask =
       radix::key_bytes<T>() == 8 ? ~uint64_t{0} : (uint64_t{1} << radix::key_bytes<T>() * 8 % 64) - 1;
   MT_GRID_LOOP(at, in.count * in.length) {
     const int64_t line = at / in.length, i = at - line * in.length;
     const uint64_t key = radix::ordered(reinterpret_cast<const T*>(in.data)[in.offset(line, i)]);
-    keys[at] = descending ? ~key & mask : key;
-    payloads[at] = at;
+    keys[at] = static_cast<K>(descending ? ~key & mask : key);
+    payloads[at] = static_cast<P>(at);
   }
 }
 
-__global__ void __launch_bounds__(kThreads)
-    make_line_keys(const int64_t* payloads, int64_t length, uint64_t* keys, int64_t n) {
-  MT_GRID_LOOP(i, n) keys[i] = static_cast<uint64_t>(payloads[i] / length);
+template <class K, class P>
+__global__ void __launch_bounds__(kThreads) make_line_keys(const P* payloads, int64_t length, K* keys, int64_t n) {
+  MT_GRID_LOOP(i, n) keys[i] = static_cast<K>(static_cast<int64_t>(payloads[i]) / length);
 }
 
-// Element positions (line * length + i) of the lines in sorted order.
+// Element positions (line * length + i) of the lines in sorted order, in 32 bits if they fit.
+struct Positions {
+  const uint32_t* narrow;
+  const int64_t* wide;
+  __device__ __forceinline__ int64_t operator[](int64_t i) const {
+    return wide != nullptr ? wide[i] : int64_t{narrow[i]};
+  }
+};
+
 class Order {
  public:
   template <class T>
   static Order of(const Lines& in, bool descending) {
-    Order order(in.count * in.length);
-    const cudaStream_t stream = cuda::current_stream();
-    make_keys<T><<<grid_for(order.n_), kThreads, 0, stream>>>(in, descending, order.keys_, order.payloads_);
-    order.sort(radix::key_bytes<T>());
-    if (in.count > 1) {
-      make_line_keys<<<grid_for(order.n_), kThreads, 0, stream>>>(order.payloads_, in.length, order.keys_, order.n_);
-      int bytes = 1;
-      while (bytes < 8 && (in.count - 1) >> (bytes * 8) != 0) bytes++;
-      order.sort(bytes);
+    using K = std::conditional_t<radix::key_bytes<T>() <= 4, uint32_t, uint64_t>;
+    Order order;
+    if (in.count * in.length < int64_t{1} << 32) {
+      order.positions_.narrow = order.sorted<T, K, uint32_t>(in, descending);
+    } else {
+      order.positions_.wide = order.sorted<T, uint64_t, int64_t>(in, descending);
     }
     return order;
   }
-  const int64_t* get() const { return payloads_; }
+  Positions get() const { return positions_; }
 
  private:
-  explicit Order(int64_t n)
-      : n_(n),
-        memory_(std::make_unique<Scratch>(4 * n * 8)),
-        keys_(memory_->get<uint64_t>()),
-        other_keys_(keys_ + n),
-        payloads_(memory_->get<int64_t>() + 2 * n),
-        other_payloads_(payloads_ + n) {}
-  void sort(int bytes) { radix::sort(keys_, payloads_, other_keys_, other_payloads_, n_, 0, bytes); }
+  template <class T, class K, class P>
+  const P* sorted(const Lines& in, bool descending) {
+    const int64_t n = in.count * in.length;
+    const cudaStream_t stream = cuda::current_stream();
+    memory_ = std::make_unique<Scratch>(n * 2 * static_cast<int64_t>(sizeof(P)));
+    const Scratch memory(n * 2 * static_cast<int64_t>(sizeof(K)));
+    K *keys = memory.get<K>(), *other_keys = keys + n;
+    P *payloads = memory_->get<P>(), *other_payloads = payloads + n;
+    make_keys<T><<<grid_for(n), kThreads, 0, stream>>>(in, descending, keys, payloads);
+    radix::sort(keys, payloads, other_keys, other_payloads, n, radix::key_bytes<T>());
+    if (in.count > 1) {
+      make_line_keys<<<grid_for(n), kThreads, 0, stream>>>(payloads, in.length, keys, n);
+      int bytes = 1;
+      while (bytes < 8 && (in.count - 1) >> (bytes * 8) != 0) bytes++;
+      radix::sort(keys, payloads, other_keys, other_payloads, n, bytes);
+    }
+    return payloads;
+  }
 
-  int64_t n_;
   std::unique_ptr<Scratch> memory_;
-  uint64_t *keys_, *other_keys_;
-  int64_t *payloads_, *other_payloads_;
+  Positions positions_{};
 };
 
 // The first `count` of each sorted line.
 template <class T>
 __global__ void __launch_bounds__(kThreads)
     take_sorted(const __grid_constant__ Lines in, const __grid_constant__ Lines values,
-                const __grid_constant__ Lines indices, const int64_t* order, int64_t count) {
+                const __grid_constant__ Lines indices, Positions order, int64_t count) {
   MT_GRID_LOOP(at, in.count * count) {
     const int64_t line = at / count, i = at - line * count;
     const int64_t source = order[line * in.length + i] - line * in.length;
@@ -115,7 +128,10 @@ void take(const char* name, const TensorView& values, const TensorView& indices,
   const bool known = dispatch(input.dtype, SortTypes{}, [&](auto tag) {
     using T = typename decltype(tag)::type;
     const Order order = Order::of<T>(in, descending);
-    take_sorted<T><<<grid_for(in.count * count), kThreads, 0, cuda::current_stream()>>>(in, to, at, order.get(), count);
+    by_size(sizeof(T), [&](auto bits) {
+      take_sorted<typename decltype(bits)::type>
+          <<<grid_for(in.count * count), kThreads, 0, cuda::current_stream()>>>(in, to, at, order.get(), count);
+    });
   });
   if (!known) missing_kernel(name, name_of(input.dtype));
   cuda::check_launch("launching a sort");
@@ -134,10 +150,9 @@ void topk(const TensorView& values, const TensorView& indices, const TensorView&
 template <class T>
 __global__ void __launch_bounds__(kThreads)
     select_elements(const __grid_constant__ Lines in, const __grid_constant__ Lines values,
-                    const __grid_constant__ Lines indices, const int64_t* order, SelectOp op, int64_t k) {
+                    const __grid_constant__ Lines indices, Positions order, SelectOp op, int64_t k) {
   MT_GRID_LOOP(line, in.count) {
-    const int64_t* sorted = order + line * in.length;
-    const auto source = [&](int64_t i) { return sorted[i] - line * in.length; };
+    const auto source = [&](int64_t i) { return order[line * in.length + i] - line * in.length; };
     const auto value = [&](int64_t i) { return reinterpret_cast<const T*>(in.data)[in.offset(line, source(i))]; };
     const auto is_nan = [&](int64_t i) {
       const compute_t<T> x = convert<compute_t<T>>(value(i));

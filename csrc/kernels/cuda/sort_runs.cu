@@ -80,7 +80,7 @@ void runs(const RunsArgs& a) {
         using T = typename decltype(tag)::type;
         const auto grid = static_cast<unsigned>(blocks);
         count_beginnings<T><<<grid, kThreads, 0, stream>>>(a, counts);
-        radix::scan_counts<<<1, 1024, 0, stream>>>(counts, before, blocks);
+        radix::scan_counts(counts, before, blocks);
         number_runs<T><<<grid, kThreads, 0, stream>>>(a, before, blocks);
       }))
     missing_kernel("runs", name_of(a.dtype));
@@ -109,7 +109,7 @@ void lexicographic_order(int64_t* order, char* data, DType dtype, int64_t n, int
         for (int64_t k = width - 1; k >= 0; k--) {
           column_keys<<<grid_for(n), kThreads, 0, stream>>>(reinterpret_cast<const T*>(data) + k, items, width, keys,
                                                             n);
-          radix::sort(keys, items, other_keys, other_items, n, 0, radix::key_bytes<T>());
+          radix::sort(keys, items, other_keys, other_items, n, radix::key_bytes<T>());
         }
       }))
     missing_kernel("lexicographic_order", name_of(dtype));
@@ -117,7 +117,10 @@ void lexicographic_order(int64_t* order, char* data, DType dtype, int64_t n, int
   cuda::check_launch("launching a lexicographic sort");
 }
 
-// ---- Membership: every element meets every test element ------------------------------------------------------------
+// ---- Membership: every element meets every test element, or with many of them it is searched among them, sorted
+// ------
+
+constexpr int64_t kFewTests = 32;
 
 template <class T>
 __global__ void __launch_bounds__(kThreads) find_members(const __grid_constant__ MembershipArgs a) {
@@ -131,10 +134,50 @@ __global__ void __launch_bounds__(kThreads) find_members(const __grid_constant__
   }
 }
 
+template <class T>
+using key_t = std::conditional_t<radix::key_bytes<T>() <= 4, uint32_t, uint64_t>;
+
+template <class T>
+__global__ void __launch_bounds__(kThreads) test_keys(const T* tests, key_t<T>* keys, int64_t* positions, int64_t n) {
+  MT_GRID_LOOP(i, n) keys[i] = static_cast<key_t<T>>(radix::ordered(tests[i])), positions[i] = i;
+}
+template <class T>
+__global__ void __launch_bounds__(kThreads)
+    search_members(const __grid_constant__ MembershipArgs a, const key_t<T>* keys) {
+  const T* const elements = reinterpret_cast<const T*>(a.elements);
+  MT_GRID_LOOP(i, a.n) {
+    const auto x = convert<compute_t<T>>(elements[i]);
+    const auto key = static_cast<key_t<T>>(radix::ordered(elements[i]));
+    int64_t low = 0, high = a.m;
+    while (low < high) {
+      const int64_t middle = (low + high) / 2;
+      if (keys[middle] < key) {
+        low = middle + 1;
+      } else {
+        high = middle;
+      }
+    }
+    const bool found = x == x && low < a.m && keys[low] == key;  // NaN is no member, not even of itself
+    a.output[i] = found != a.invert;
+  }
+}
+
 void membership(const MembershipArgs& a) {
   if (a.n == 0) return;
+  const cudaStream_t stream = cuda::current_stream();
   if (!dispatch(a.dtype, ElementTypes{}, [&](auto tag) {
-        find_members<typename decltype(tag)::type><<<grid_for(a.n), kThreads, 0, cuda::current_stream()>>>(a);
+        using T = typename decltype(tag)::type;
+        using K = key_t<T>;
+        if (a.m <= kFewTests) {
+          find_members<T><<<grid_for(a.n), kThreads, 0, stream>>>(a);
+          return;
+        }
+        const Scratch memory(2 * a.m * 8), key_memory(2 * a.m * static_cast<int64_t>(sizeof(K)));
+        int64_t *positions = memory.get<int64_t>(), *other_positions = positions + a.m;
+        K *keys = key_memory.get<K>(), *other_keys = keys + a.m;
+        test_keys<T><<<grid_for(a.m), kThreads, 0, stream>>>(reinterpret_cast<const T*>(a.tests), keys, positions, a.m);
+        radix::sort(keys, positions, other_keys, other_positions, a.m, radix::key_bytes<T>());
+        search_members<T><<<grid_for(a.n), kThreads, 0, stream>>>(a, keys);
       }))
     missing_kernel("isin", name_of(a.dtype));
   cuda::check_launch("launching isin");

@@ -223,8 +223,18 @@ struct Div {
   MT_HD T operator()(T a, T b) const { return a / b; }
 };
 
-// Division rounded towards zero. Integers: the caller has refused zero divisors; -1 is apart because INT_MIN / -1
-// traps.
+// What divides integers by b, computed by f. On the CPU the caller has refused zero divisors. On a GPU nobody has: all
+// bits are set there, as the hardware's division does. Left undefined, packs of bytes have been compiled so that a
+// neighbour suffered.
+template <class T, class F>
+MT_HD T divided([[maybe_unused]] T b, const F& f) {
+#if defined(__CUDA_ARCH__)
+  if (b == T(0)) return static_cast<T>(~T(0));
+#endif
+  return f();
+}
+
+// Division rounded towards zero. Integers: -1 is apart because INT_MIN / -1 traps.
 template <class T>
 struct DivTrunc {
   static constexpr bool divides = true, wide_scalar = true;
@@ -232,9 +242,9 @@ struct DivTrunc {
     if constexpr (std::is_floating_point_v<T>) {
       return ::trunc(a / b);
     } else if constexpr (std::is_signed_v<T>) {
-      return b == T(-1) ? minus(T(0), a) : static_cast<T>(a / b);
+      return b == T(-1) ? minus(T(0), a) : divided(b, [&] { return static_cast<T>(a / b); });
     } else {
-      return static_cast<T>(a / b);
+      return divided(b, [&] { return static_cast<T>(a / b); });
     }
   }
 };
@@ -267,9 +277,9 @@ MT_HD T fmod_of(T a, T b) {
   if constexpr (std::is_floating_point_v<T>) {
     return ::fmod(a, b);
   } else if constexpr (std::is_signed_v<T>) {
-    return b == T(-1) ? T(0) : static_cast<T>(a % b);
+    return b == T(-1) ? T(0) : divided(b, [&] { return static_cast<T>(a % b); });
   } else {
-    return static_cast<T>(a % b);
+    return divided(b, [&] { return static_cast<T>(a % b); });
   }
 }
 // From the sign of the dividend to that of the divisor.
@@ -310,10 +320,12 @@ struct DivFloor {
       return floor_quotient(a, b, fmod_of(a, b));
     } else if constexpr (std::is_signed_v<T>) {
       if (b == T(-1)) return minus(T(0), a);
-      const T quotient = static_cast<T>(a / b);
-      return (a % b != 0) && ((a < 0) != (b < 0)) ? static_cast<T>(quotient - 1) : quotient;
+      return divided(b, [&] {
+        const T quotient = static_cast<T>(a / b);
+        return (a % b != 0) && ((a < 0) != (b < 0)) ? static_cast<T>(quotient - 1) : quotient;
+      });
     } else {
-      return static_cast<T>(a / b);
+      return divided(b, [&] { return static_cast<T>(a / b); });
     }
   }
   MT_FMOD_EXCEPTIONS(floor_quotient(a, b, mod))

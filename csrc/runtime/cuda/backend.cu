@@ -14,6 +14,7 @@
 #include "runtime/cuda/cuda.h"
 #include "runtime/cuda/virtual_memory.h"
 #include "runtime/environment.h"
+#include "runtime/errors.h"
 
 namespace minitorch {
 namespace {
@@ -322,7 +323,9 @@ void fail(cudaError_t error, const char* what) {
         "Cannot use a GPU in a forked subprocess. To use minitorch with multiprocessing, you must use the 'spawn' "
         "start "
         "method");
-  throw std::runtime_error(std::string("minitorch: ") + what + " failed: " + cudaGetErrorString(error));
+  const std::string text = std::string("minitorch: ") + what + " failed: " + cudaGetErrorString(error);
+  if (error == cudaErrorMemoryAllocation) out_of_memory(text);
+  throw std::runtime_error(text);
 }
 
 Fault* fault_record() {

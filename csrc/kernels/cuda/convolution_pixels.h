@@ -1,4 +1,5 @@
-// Convolutions of 16-bit floats on tensor cores; false where the shape is not for it.
+// Convolutions on tensor cores, of 16-bit floats and, where the arguments allow tf32, of floats; false where the shape
+// is not for it.
 #pragma once
 #include "kernels/convolution.h"
 
@@ -6,7 +7,7 @@ namespace minitorch {
 inline namespace MINITORCH_ARCH {
 
 enum class ConvPass { forward, backward_input, backward_weight };
-bool conv_half(ConvPass pass, const ConvArgs& a);
+bool conv_pixels(ConvPass pass, const ConvArgs& a);
 
 }  // namespace MINITORCH_ARCH
 }  // namespace minitorch

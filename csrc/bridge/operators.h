@@ -1,0 +1,103 @@
+// Tables of operators. PyTorch's code generator puts a device guard around every kernel of its own devices; so does
+//
+//   MT_OPERATORS(aten, PrivateUse1, m) {
+//     m.impl("exp", TORCH_FN(exp));
+//   }
+//
+// around ours: a function of the table runs with the device of its first tensor as the current one, on whose stream
+// kernels are launched and whose memory is allocated.
+#pragma once
+#include <torch/library.h>
+
+#include <type_traits>
+#include <utility>
+
+#include "bridge/tensor.h"
+#include "runtime/backend.h"
+
+namespace minitorch {
+
+inline bool several_devices() {
+  static const bool several = backend().device_count() > 1;
+  return several;
+}
+
+// The guard. With one device it costs a comparison.
+class OperatorGuard {
+ public:
+  template <class... Args>
+  explicit OperatorGuard(const Args&... args) {
+    if (C10_LIKELY(!several_devices())) return;
+    FirstDevice first;
+    (first.see(args), ...);
+    if (first.device >= 0) enter(first.device);
+  }
+  ~OperatorGuard() {
+    if (C10_UNLIKELY(previous_ >= 0)) leave();
+  }
+  OperatorGuard(const OperatorGuard&) = delete;
+
+ private:
+  struct FirstDevice : ArgumentVisitor<FirstDevice> {
+    using ArgumentVisitor<FirstDevice>::see;
+    int device = -1;
+    void see(at::TensorList list) {
+      for (const at::Tensor& t : list) see_tensor(t);
+    }
+    void see_tensor(const at::Tensor& t) {
+      if (device < 0 && t.defined() && t.device().type() == kDevice) device = t.device().index();
+    }
+  };
+  void enter(int device);
+  void leave() const noexcept;
+
+  int previous_ = -1;  // the device to go back to
+};
+
+// torch::Library, whose functions are guarded.
+class Operators {
+ public:
+  explicit Operators(torch::Library& library) : library_(library) {}
+
+  template <class F>
+  void impl(const char* name, F f) const {
+    if constexpr (std::is_function_v<std::remove_pointer_t<F>>) {
+      library_.impl(name, guarded(f));
+    } else if constexpr (requires { typename Guarded<F>::Pointer; }) {
+      library_.impl(name, typename Guarded<F>::Pointer());
+    } else {
+      library_.impl(name, std::move(f));
+    }
+  }
+  operator torch::Library&() const { return library_; }
+
+ private:
+  template <class F>
+  struct Guarded;
+  template <class R, class... Args, R (*f)(Args...)>
+  struct Guarded<c10::CompileTimeFunctionPointer<R(Args...), f>> {
+    static R call(Args... args) {
+      const OperatorGuard guard(args...);
+      return f(std::forward<Args>(args)...);
+    }
+    using Pointer = c10::CompileTimeFunctionPointer<R(Args...), &call>;
+  };
+  template <class R, class... Args>
+  static auto guarded(R (*f)(Args...)) {
+    return [f](Args... args) -> R {
+      const OperatorGuard guard(args...);
+      return f(std::forward<Args>(args)...);
+    };
+  }
+
+  torch::Library& library_;
+};
+
+#define MT_OPERATORS(ns, key, m)                                                            \
+  static void C10_CONCATENATE(operators_of_line_, __LINE__)(const ::minitorch::Operators&); \
+  TORCH_LIBRARY_IMPL(ns, key, library) {                                                    \
+    C10_CONCATENATE(operators_of_line_, __LINE__)(::minitorch::Operators(library));         \
+  }                                                                                         \
+  static void C10_CONCATENATE(operators_of_line_, __LINE__)(const ::minitorch::Operators& m)
+
+}  // namespace minitorch
