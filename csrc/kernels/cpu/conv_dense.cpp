@@ -91,12 +91,60 @@ void pack_weights(const Gather& g, const int64_t* offset, bool dense, int64_t gr
   }
 }
 
+// Where the processor multiplies pairs of bfloat16 (gemm_core.h), two channels share the place of one float: a staged
+// block of half as many channels, and weights to match, of which only the packing differs from plain elements.
+constexpr int64_t kPairedChannels = 32;  // that are staged wide before they are joined
+MT_INLINE float join(float low, float high) {
+  uint32_t a, b;
+  memcpy(&a, &low, sizeof(a)), memcpy(&b, &high, sizeof(b));
+  a = a >> 16 | (b & 0xffff0000u);
+  memcpy(&low, &a, sizeof(a));
+  return low;
+}
+
+void stage_pairs(const Gather& g, const Stage& stage, const Item& item, int64_t c0, float* wide, float* block) {
+  const int64_t size = stage.channel, joined = ceil_div(g.depth, 2);
+  for (int64_t c = 0; c < g.depth; c += kPairedChannels) {
+    const int64_t channels = min64(kPairedChannels, g.depth - c);
+    stage_source<BFloat16>(g, stage, item, c0 + c, channels, wide);
+    for (int64_t n = 0; n < item.n1 - item.n0; n++)
+      for (int64_t p = 0; p < channels; p += 2) {
+        const float* const even = wide + (n * channels + p) * size;
+        float* const to = block + (n * joined + (c + p) / 2) * size;
+        if (p + 1 < channels) {
+          for (int64_t v = 0; v < size; v++) to[v] = join(even[v], even[v + size]);
+        } else {
+          for (int64_t v = 0; v < size; v++) to[v] = join(even[v], 0);
+        }
+      }
+  }
+}
+
+void pack_weight_pairs(const Gather& g, const int64_t* offset, int64_t taps, int64_t group, int64_t r0, int64_t r1,
+                       int64_t k0, int64_t k1, float* dst) {
+  const BFloat16* w = reinterpret_cast<const BFloat16*>(g.weight.data) + group * g.weight_group;
+  const gemm::RowPanels panels = gemm::split_rows<float>(r1 - r0);
+  for (int64_t p = 0; p < panels.panels; p++) {
+    const BFloat16* const from = w + (r0 + panels.begin(p)) * g.weight_row;
+    for (int64_t k = k0; k < k1; k++) {
+      const bool alone = 2 * (k / taps) + 1 == g.depth;
+      for (int r = 0; r < panels.width(p); r++) {
+        const BFloat16* const even = from + r * g.weight_row + offset[k];
+        *dst++ = join(static_cast<float>(*even), alone ? 0.0f : static_cast<float>(even[g.weight_channel]));
+      }
+    }
+  }
+}
+
 }  // namespace
 
 template <class S>
-void gather_dense(const Gather& g) {
+void gather_dense(const Gather& whole) {
   using E = Element<S>;
   constexpr bool kNarrow = !std::is_same_v<S, E>;
+  const bool pairs = std::is_same_v<S, BFloat16> && whole.depth > 1 && gemm::has_pair_products();
+  Gather g = whole;
+  if (pairs) g.depth = ceil_div(whole.depth, 2), g.weight_channel *= 2;
   const int64_t threads = num_threads();
   const Items items = make_items(g, ceil_div(threads, g.groups), kPositions, sizeof(E));
   const Stage stage = make_stage(g, items);
@@ -116,12 +164,21 @@ void gather_dense(const Gather& g) {
   for (int64_t k = 0; k < depth; k++) dense = dense && weight_offset[k] == k;
 
   E* const weights = scratch<E>(Scratch::weights, g.groups * g.rows * depth + kLanes<E>);
-  parallel_for(g.groups * chunks, max64(1, 65536 / (g.rows * depth + 1)), [&](int64_t begin, int64_t end) {
-    for (int64_t t = begin; t < end; t++) {
+  parallel_for(g.groups * chunks, max64(1, 65536 / (g.rows * depth + 1)), [&](int64_t begin, int64_t end_task) {
+    for (int64_t t = begin; t < end_task; t++) {
       const int64_t group = t / chunks, r0 = chunk_begin(t % chunks), r1 = chunk_begin(t % chunks + 1);
       E* const to = weights + (group * g.rows + r0) * depth;
-      for (int64_t k = 0; k < depth; k += kc)
-        pack_weights<S>(g, weight_offset, dense, group, r0, r1, k, min64(k + kc, depth), to + (r1 - r0) * k);
+      for (int64_t k = 0; k < depth; k += kc) {
+        E* const panel = to + (r1 - r0) * k;
+        const int64_t end = min64(k + kc, depth);
+        if constexpr (std::is_same_v<S, BFloat16>) {
+          if (pairs) {
+            pack_weight_pairs(whole, weight_offset, stage.tap_offset.size(), group, r0, r1, k, end, panel);
+            continue;
+          }
+        }
+        pack_weights<S>(g, weight_offset, dense, group, r0, r1, k, end, panel);
+      }
     }
   });
 
@@ -140,7 +197,12 @@ void gather_dense(const Gather& g) {
       const int64_t chunk = t % chunks, group = t / chunks % g.groups;
       const Item item = items.get(g, t / chunks / g.groups);
       const int64_t r0 = chunk_begin(chunk), r1 = chunk_begin(chunk + 1);
-      stage_source<S>(g, stage, item, group * g.depth, g.depth, staged);
+      if (pairs)
+        stage_pairs(whole, stage, item, group * whole.depth,
+                    scratch<float>(Scratch::packed_a, items.images * kPairedChannels * stage.channel),
+                    reinterpret_cast<float*>(staged));
+      else
+        stage_source<S>(g, stage, item, group * g.depth, g.depth, staged);
       const int64_t row_count = make_rows(g, stage, item, g.depth, rows);
       const int64_t positions = row_count * g.count[2];
 
@@ -182,7 +244,7 @@ void gather_dense(const Gather& g) {
               pack_patches<E, gemm::kVectorBytes>(staged, staged_offset + k, deep, moves, padded, packed + q * deep);
           }
           gemm::multiply_block<S>(panel_weights + (r1 - r0) * k, r1 - r0, packed, cols, deep, block, 0, j, k == 0,
-                                  k + deep == depth);
+                                  k + deep == depth, pairs);
         }
       }
     }

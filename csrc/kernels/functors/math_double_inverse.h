@@ -177,7 +177,6 @@ MT_HD double erfc(double x) {
 }
 MT_HD double erf_plain(double x) { return erf(x); }
 
-#if defined(__FMA__) || defined(__ARM_FEATURE_FMA)
 // What pow has to know of its exponent: values for bases that are zero, infinite or NaN, and how the sign of the base
 // enters. For one exponent and many bases it is made once, and the loop over the bases has no condition on it.
 struct Exponent {
@@ -196,6 +195,7 @@ struct Exponent {
   }
 };
 
+#if defined(__FMA__) || defined(__ARM_FEATURE_FMA)
 // exp(y log|x|), the logarithm in two doubles to 2^-65: with f = m - 1 and s = f / (2 + f), z = s^2, it is
 // 2 s (1 + z (1/3 + z q(z))), of which only q needs no second part. C99 Annex F's special cases as selects.
 MT_HD double pow(double x, const Exponent& y) {
