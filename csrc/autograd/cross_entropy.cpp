@@ -3,6 +3,7 @@
 //
 // With p = softmax(x), target t, weights w and smoothing s (see kernels/cross_entropy.h for the loss):
 //   d loss_i / d x_c = (h_i + W s / C) p_c - h_i [c = t] - w_c s / C,   h_i = (1 - s) w_t
+#include <ATen/OpMathType.h>
 #include <ATen/ops/cross_entropy_loss_native.h>
 
 #include "autograd/function.h"
@@ -60,11 +61,13 @@ struct CrossEntropyBackward : torch::autograd::Function<CrossEntropyBackward> {
   }
 
   // The gradient as a formula in differentiable operators: r_i (k_i p - h_i [c = t] - w s / C), r_i = grad /
-  // normaliser.
+  // normaliser; 16-bit numbers as floats, as the differences cancel.
   static variable_list backward(AutogradContext* ctx, variable_list grads) {
-    const Tensor& gg = grads[0];
     const auto saved = ctx->get_saved_variables();
-    const Tensor &grad = saved[0], &logits = saved[1], &target = saved[2], &weight = saved[3];
+    const auto stored = saved[1].scalar_type(), compute = at::toOpMathType(stored);
+    const Tensor gg = grads[0].to(compute), grad = saved[0].to(compute), logits = saved[1].to(compute);
+    const Tensor& target = saved[2];
+    const Tensor weight = saved[3].defined() ? saved[3].to(compute) : Tensor();
     const Options o = Options::saved(ctx);
     const auto classes = logits.sym_size(1);
     const double spread = o.smoothing / static_cast<double>(classes.guard_int(__FILE__, __LINE__));
@@ -84,7 +87,7 @@ struct CrossEntropyBackward : torch::autograd::Function<CrossEntropyBackward> {
     const Tensor along = (gg * direction * counts.unsqueeze(1) / normaliser).sum(1);
     const Tensor grad_grad = o.reduction == at::Reduction::None ? along : along.sum();
     const Tensor grad_logits = r * k * p * (gg - (gg * p).sum(1, /*keepdim=*/true));
-    return {grad_grad, grad_logits, {}, {}, {}, {}, {}, {}, {}};
+    return {grad_grad.to(saved[0].scalar_type()), grad_logits.to(stored), {}, {}, {}, {}, {}, {}, {}};
   }
 };
 

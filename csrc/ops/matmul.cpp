@@ -10,6 +10,7 @@
 #include <ATen/ops/addbmm_native.h>
 #include <ATen/ops/addmm_meta.h>
 #include <ATen/ops/addmv_meta.h>
+#include <ATen/ops/addr_native.h>
 #include <ATen/ops/baddbmm_meta.h>
 #include <ATen/ops/bmm_meta.h>
 #include <ATen/ops/mm_meta.h>
@@ -53,6 +54,7 @@ at::Tensor without_neg(const at::Tensor& t) { return t.is_neg() ? t.resolve_neg(
 void matrix_product(const at::Tensor& out, const at::Tensor& a_in, const at::Tensor& b_in, const at::Tensor& d_in,
                     const at::Scalar& alpha, const at::Scalar& beta) {
   at::assert_no_internal_overlap(out);
+  if (d_in.defined() && beta.toComplexDouble() != 0.0) at::assert_no_partial_overlap(out, d_in);
   if (out.is_conj() || out.is_neg() || overlaps(out, a_in) || overlaps(out, b_in)) {
     const at::Tensor result = empty(out.sizes(), out.scalar_type());
     matrix_product(result, a_in, b_in, d_in, alpha, beta);
@@ -169,6 +171,13 @@ at::Tensor vdot(const at::Tensor& self, const at::Tensor& other) {
   return dot_product(self.is_complex() ? "vdot" : "dot", self.is_complex() ? self.conj() : self, other);
 }
 
+// PyTorch's composite would accept what native's TensorIterator refuses.
+at::Tensor& addr_out(const at::Tensor& self, const at::Tensor& vec1, const at::Tensor& vec2, const at::Scalar& beta,
+                     const at::Scalar& alpha, at::Tensor& out) {
+  if (!out.is_same(self)) at::assert_no_partial_overlap(out, self);
+  return at::native::math_addr_out(self, vec1, vec2, beta, alpha, out);
+}
+
 // PyTorch's composite would take self of any shape that broadcasts; native does not, in place.
 at::Tensor& addr_(at::Tensor& self, const at::Tensor& vec1, const at::Tensor& vec2, const at::Scalar& beta,
                   const at::Scalar& alpha) {
@@ -204,6 +213,7 @@ TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
   structured<Addmv>(m, "addmv", "addmv_", "addmv.out");
   m.impl("dot", TORCH_FN(dot));
   m.impl("vdot", TORCH_FN(vdot));
+  m.impl("addr.out", TORCH_FN(addr_out));
   m.impl("addr_", TORCH_FN(addr_));
   m.impl("addbmm", TORCH_FN(at::native::addbmm));
   m.impl("addbmm_", TORCH_FN(at::native::addbmm_));

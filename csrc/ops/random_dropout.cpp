@@ -54,7 +54,8 @@ std::tuple<at::Tensor, at::Tensor> native_dropout(const at::Tensor& input, doubl
 }
 
 at::Tensor native_dropout_backward(const at::Tensor& grad, const at::Tensor& mask, double scale) {
-  return grad.mul(mask).mul_(scale);
+  const at::Tensor kept = grad.mul(mask);
+  return at::isIntegralType(kept.scalar_type(), /*includeBool=*/true) ? kept.mul(scale) : kept.mul_(scale);
 }
 
 std::tuple<at::Tensor, at::Tensor> dropout_forward(const at::Tensor& input, double p) {

@@ -201,6 +201,10 @@ struct VectorNorm : at::meta::structured_linalg_vector_norm {
     }
     ReduceParams params;
     params.p = ord.toDouble();
+    if (params.p != 0 && self.numel() == out.numel()) {  // of one element each: exact, as native's is
+      out.copy_((dtype ? self.to(*dtype) : self).abs().reshape(out.sizes()));
+      return;
+    }
     // The gradient of the extremal norms finds the element with self.abs() == norm, so the norm is taken of self.abs().
     const bool extremal =
         params.p == std::numeric_limits<double>::infinity() || params.p == -std::numeric_limits<double>::infinity();

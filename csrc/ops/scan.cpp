@@ -19,6 +19,7 @@ void scan_stub(const at::Tensor& result, const at::Tensor& self, int64_t dim) {
                               op == ScanOp::sum ? "\"cumsum_out_cpu\"" : "\"cumprod_out_cpu\"",
                               " not implemented for 'Bool'");
   at::assert_no_internal_overlap(result);
+  at::assert_no_partial_overlap(result, self);
   scan_kernel(op, view_of(result), view_of(self), static_cast<int>(dim));
 }
 
