@@ -113,3 +113,23 @@ def cloned(value: Any) -> Any:
         return v
 
     return clone(value)
+
+
+def nudged(value: Any, generator: torch.Generator) -> Any:
+    """A copy whose floating numbers differ from the original's by a unit in the last place or by nothing."""
+    copy = cloned(value)
+    for t in tensors_in(copy):
+        if t.layout != torch.strided or t.numel() == 0 or t.is_conj() or t.is_neg():
+            continue
+        if not (t.dtype.is_floating_point or t.dtype.is_complex) or 0 in t.stride():
+            continue
+        with torch.no_grad():
+            parts = torch.view_as_real(t) if t.dtype.is_complex else t
+            bits = parts.contiguous().view(INTEGERS[parts.element_size()])
+            steps = torch.randint(-1, 2, bits.shape, generator=generator).to(bits.dtype)
+            moved = (bits + steps).view(parts.dtype)
+            parts.copy_(torch.where(torch.isfinite(moved) & (parts != 0), moved, parts))
+    return copy
+
+
+INTEGERS = {1: torch.int8, 2: torch.int16, 4: torch.int32, 8: torch.int64}

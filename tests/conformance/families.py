@@ -167,10 +167,11 @@ FAMILIES: dict[str, tuple[str, ...]] = {
     "others": names(
         """
         cauchy geometric log_normal allclose broadcast_shapes resolve_conj resolve_neg view_as_real view_as_complex
-        complex diff frexp gradient isin linspace_tensor_overload quantile nanquantile as_strided_partial_views
-        nn_functional_local_response_norm nn_functional_pad_reflect nn_functional_pad_replicate
-        nn_functional_pad_replicate_negative nn_functional_interpolate_area nn_functional_multi_margin_loss
-        nn_functional_multilabel_margin_loss nn_functional_multilabel_soft_margin_loss
+        complex diff frexp gradient nn_functional_linear_cross_entropy nn_functional_linear_cross_entropy_chunked
+        nn_functional_linear_cross_entropy_chunked_none isin linspace_tensor_overload logspace logspace_tensor_overload
+        quantile nanquantile as_strided_partial_views nn_functional_local_response_norm nn_functional_pad_reflect
+        nn_functional_pad_replicate nn_functional_pad_replicate_negative nn_functional_interpolate_area
+        nn_functional_multi_margin_loss nn_functional_multilabel_margin_loss nn_functional_multilabel_soft_margin_loss
         torch_ops_aten__safe_softmax_default torch_ops_aten__flash_attention_forward
         torch_ops_aten__efficient_attention_forward nn_functional_silu_complex nn_functional_triplet_margin_loss
         nn_functional_triplet_margin_with_distance_loss dist round_decimals_0 round_decimals_3 round_decimals_neg_3

@@ -13,14 +13,17 @@ import multiprocessing
 import multiprocessing.connection
 import os
 import re
+import resource
 import signal
 import sys
 import time
 
-DEFAULT_VARIANTS = ("forward", "noncontig", "inplace", "out", "grad", "errors")
-VARIANT_NAMES = (*DEFAULT_VARIANTS, "gradgrad", "jvp", "layouts")
+from tests.conformance import results
+from tests.conformance.variants import SAMPLES, VARIANTS, limit_for
+
 STATUS_COLOUR = {
     "pass": "green",
+    "expected": "dim",
     "fail": "red",
     "missing": "yellow",
     "crash": "bold red",
@@ -29,7 +32,7 @@ STATUS_COLOUR = {
 }
 
 
-def worker(pipe: multiprocessing.connection.Connection, limit: int | None) -> None:
+def worker(pipe: multiprocessing.connection.Connection, limit: str | None) -> None:
     """Takes (op name, dtype name, variants) from the pipe, answers one message a variant, then None."""
     os.environ["OMP_NUM_THREADS"] = "1"
     import torch
@@ -44,18 +47,20 @@ def worker(pipe: multiprocessing.connection.Connection, limit: int | None) -> No
         name, dtype, variants = task
         for variant in variants:
             pipe.send(("start", variant))
-            start = time.perf_counter()
-            outcome = run_row(ops[name], getattr(torch, dtype), variant, limit)
-            pipe.send(("done", variant, outcome, time.perf_counter() - start))
+            start = time.process_time()
+            outcome = run_row(ops[name], getattr(torch, dtype), variant, limit_for(dtype, limit))
+            peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024
+            pipe.send(("done", variant, outcome, time.process_time() - start, peak))
         pipe.send(None)
 
 
 class Pool:
     """Worker processes, one task each at a time; a dead or hanging worker is replaced."""
 
-    def __init__(self, jobs: int, limit: int | None, timeout: float, until: float = float("inf")) -> None:
+    def __init__(self, jobs: int, limit: str | None, timeout: float, until: float = float("inf")) -> None:
         """No task is handed out after `until` (time.monotonic())."""
         self.until = until
+        self.peak_mib = 0  # the largest worker's resident memory
         self.context = multiprocessing.get_context("spawn")
         self.limit, self.timeout = limit, timeout
         self.slots = [self._start() for _ in range(jobs)]
@@ -104,7 +109,8 @@ class Pool:
         elif message[0] == "start":
             slot["variant"], slot["since"] = message[1], time.monotonic()
         else:
-            _, variant, o, seconds = message
+            _, variant, o, seconds, peak = message
+            self.peak_mib = max(self.peak_mib, peak)
             name, dtype, _ = slot["task"]
             report(name, dtype, variant, o.status, o.detail, o.missing, seconds, o.cases, o.by_reference)
             slot["since"] = time.monotonic()
@@ -119,6 +125,9 @@ class Pool:
         self.slots[i] = self._start()
 
 
+GOOD = ("pass", "none", "expected")
+
+
 def select(args: argparse.Namespace) -> list[tuple]:
     """The tasks that the command line asks for."""
     from torch.testing._internal.common_methods_invocations import op_db
@@ -128,7 +137,7 @@ def select(args: argparse.Namespace) -> list[tuple]:
     wanted = CLAIMED if args.claimed else None
     if args.family:
         wanted = {name for family in args.family.split(",") for name in FAMILIES[family]}
-    variants = args.variant.split(",") if args.variant else DEFAULT_VARIANTS
+    variants = args.variant.split(",") if args.variant else VARIANTS
     tasks = []
     for op in op_db:
         name = op.formatted_name
@@ -162,17 +171,17 @@ def print_table(rows: list[dict], verbose: bool) -> None:
     by_op: dict[tuple, dict] = {}
     for row in rows:
         by_op.setdefault((row["op"], row["dtype"]), {})[row["variant"]] = row
-    table = Table("op", "dtype", *VARIANT_NAMES, "s", box=None, pad_edge=False)
+    table = Table("op", "dtype", *VARIANTS, "s", box=None, pad_edge=False)
     for (op, dtype), cells in sorted(by_op.items()):
-        if not verbose and all(c["status"] in ("pass", "none") for c in cells.values()):
+        if not verbose and all(c["status"] in GOOD for c in cells.values()):
             continue
         seconds = sum(c["seconds"] for c in cells.values())
-        statuses = [cells[v]["status"] if v in cells else "" for v in VARIANT_NAMES]
+        statuses = [cells[v]["status"] if v in cells else "" for v in VARIANTS]
         table.add_row(op, dtype, *(Text(s, style=STATUS_COLOUR.get(s, "")) for s in statuses), f"{seconds:.1f}")
     if table.row_count:
         console.print(table)
     for row in rows:
-        if row["status"] in ("fail", "crash", "timeout"):
+        if row["status"] in ("fail", "crash", "timeout", "unexpected pass"):
             detail = row["detail"] if verbose else " ".join(row["detail"].split())[:400]
             console.print(
                 f"{row['status']}: {row['op']} {row['dtype']} {row['variant']}: {detail}",
@@ -202,15 +211,25 @@ def main() -> int:
         "--claimed", action="store_true", help="the operators that tests/conformance/families.py claims"
     )
     parser.add_argument("--dtype", default="float32", help="dtype names, comma separated, or all (default float32)")
-    parser.add_argument("--variant", help=f"comma separated, of {', '.join(VARIANT_NAMES)} (default: the first six)")
-    parser.add_argument("--samples", type=int, help="at most this many sample inputs a row (default all)")
+    parser.add_argument("--variant", help=f"comma separated, of {', '.join(VARIANTS)} (default all)")
+    parser.add_argument(
+        "--samples", metavar="N[,M]", help="at most N sample inputs a row, M in dtypes other than float32 (default all)"
+    )
     parser.add_argument("--jobs", type=int, default=1, help="worker processes (default 1)")
     parser.add_argument("--timeout", type=float, default=120, help="seconds for one row (default 120)")
     parser.add_argument("--seconds", type=float, help="start no operator after this time; --resume goes on")
     parser.add_argument("--json", help="write all rows to this file")
+    parser.add_argument(
+        "--whole", action="store_true", help=f"what `make conformance` runs: --claimed --dtype all --samples {SAMPLES}"
+    )
+    parser.add_argument(
+        "--results", action="store_true", help="rewrite tests/conformance/results.json if every row is as expected"
+    )
     parser.add_argument("--resume", action="store_true", help="keep the rows that the --json file has, run the others")
     parser.add_argument("-v", "--verbose", action="store_true", help="list passing rows and whole messages too")
     args = parser.parse_args()
+    if args.whole:
+        args.claimed, args.dtype, args.samples = True, "all", SAMPLES
     if args.resume and not args.json:
         parser.error("--resume needs --json FILE")
     tasks = select(args)
@@ -237,20 +256,27 @@ def main() -> int:
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
         until = time.monotonic() + args.seconds if args.seconds else float("inf")
-        Pool(min(args.jobs, len(tasks)), args.samples, args.timeout, until).run(tasks, report)
+        pool = Pool(min(args.jobs, max(len(tasks), 1)), args.samples, args.timeout, until)
+        pool.run(tasks, report)
+        print(f"largest worker: {pool.peak_mib} MiB; {sum(row['seconds'] for row in rows):.0f} s of processor time")
     except KeyboardInterrupt:
         print("interrupted: what follows is what was done", file=sys.stderr)
     if sys.stderr.isatty():
         print("\r\033[K", end="", file=sys.stderr)
-    print_table(rows, args.verbose)
     if args.json:
         with open(args.json, "w") as file:
             json.dump(rows, file, indent=1)
+    rows = [{**row, "status": results.judged(row)} for row in rows]
+    print_table(rows, args.verbose)
     unfinished = sum(len(variants) for _, _, variants in tasks) + earlier - len(rows)
     if unfinished:
         print(f"{unfinished} rows were not reached; the same command with --resume goes on")
         return 1
-    return 0 if all(row["status"] in ("pass", "none") for row in rows) else 1
+    if not all(row["status"] in GOOD for row in rows):
+        return 1
+    if args.results:
+        results.write(results.table_of(rows), {"samples": args.samples or "all"})
+    return 0
 
 
 if __name__ == "__main__":

@@ -4,12 +4,11 @@ import copy
 
 import pytest
 import torch
-from torch.testing._internal.common_optimizers import optim_db
+from torch.testing._internal.common_optimizers import OptimizerErrorEnum, optim_db
 
-from tests.conformance.crossing import DEVICE, Crossing
+from tests.conformance.compare import normalise
+from tests.conformance.crossing import DEVICE, Crossing, tensors_in
 
-# SparseAdam takes sparse gradients, which this device does not have.
-UNCLAIMED = {"SparseAdam"}
 STEPS = 6
 
 
@@ -22,9 +21,9 @@ def parameters(matrices_only: bool) -> list[torch.Tensor]:
 def rows() -> list:
     params = []
     for info in optim_db:
-        name = info.optim_cls.__name__
-        if name in UNCLAIMED:
+        if info.only_supports_sparse_grads:
             continue
+        name = info.optim_cls.__name__
         forms = [{}] + [{"foreach": value} for value in (False, True) if "foreach" in info.supported_impls]
         if "fused" in info.supported_impls:
             forms.append({"fused": True})
@@ -73,6 +72,65 @@ def test_optimizer(info, form: dict):
                     atol=1e-5,
                     msg=lambda m, s=step, k=kwargs: f"step {s}, {k}: {m}",
                 )
+        checked += 1
+    assert checked > 0
+
+
+def sparse_gradient(step: int, device: str) -> torch.Tensor:
+    """Rows come twice: the optimizers must add them up."""
+    generator = torch.Generator().manual_seed(step)
+    rows = torch.randint(0, 7, (1, 9), generator=generator)
+    values = torch.randn(9, 5, generator=generator)
+    return torch.sparse_coo_tensor(rows.to(device), values.to(device), (7, 5))
+
+
+@pytest.mark.parametrize(
+    "info",
+    [i for i in optim_db if i.supports_sparse or i.only_supports_sparse_grads],
+    ids=lambda i: i.optim_cls.__name__,
+)
+def test_sparse_gradients(info):
+    stepped = 0
+    for optim_input in info.optim_inputs_func(device="cpu"):
+        start = torch.randn(7, 5, generator=torch.Generator().manual_seed(11))
+        trained: list = []
+        for device in ("cpu", DEVICE):
+            p = start.clone().to(device).requires_grad_()
+            kwargs = copy.deepcopy(optim_input.kwargs)
+            try:
+                optimizer = info.optim_cls([p], **(kwargs if device == "cpu" else Crossing()(kwargs)))
+                for step in range(STEPS):
+                    p.grad = sparse_gradient(step, device)
+                    optimizer.step()
+                trained.append(p.detach().cpu())
+            except RuntimeError as error:  # weight decay, momentum and fused forms take dense gradients only
+                trained.append(normalise(str(error)))
+        assert type(trained[0]) is type(trained[1]), (optim_input.desc, trained)
+        if isinstance(trained[0], str):
+            assert trained[0] == trained[1], optim_input.desc
+        else:
+            torch.testing.assert_close(trained[1], trained[0], rtol=1e-4, atol=1e-5)
+            stepped += 1
+    assert stepped > 0
+
+
+@pytest.mark.parametrize("info", optim_db, ids=lambda i: i.optim_cls.__name__)
+def test_errors(info):
+    checked = 0
+    for wrong in info.optim_error_inputs_func(device="cpu", dtype=torch.float32):
+        given = wrong.optimizer_error_input
+        crossing = Crossing()
+        params, kwargs = crossing((given.params, given.kwargs))
+        for native, ours in zip(tensors_in(given.params), tensors_in(params), strict=True):
+            ours.grad = crossing(native.grad)
+        expected = pytest.warns if issubclass(wrong.error_type, Warning) else pytest.raises
+        if wrong.error_on is OptimizerErrorEnum.CONSTRUCTION_ERROR:
+            with expected(wrong.error_type, match=wrong.error_regex):
+                info.optim_cls(params, **kwargs)
+        else:
+            optimizer = info.optim_cls(params, **kwargs)
+            with expected(wrong.error_type, match=wrong.error_regex):
+                optimizer.step()
         checked += 1
     assert checked > 0
 

@@ -1,0 +1,180 @@
+"""One call of an operator on both devices, with everything compared that it gave and did to its arguments."""
+
+import functools
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch.testing._internal.opinfo.core import OpInfo, SampleInput
+
+from tests.conformance.choices import GAUGES, TIES, settle_gauge, settle_kth, settle_ties
+from tests.conformance.compare import (
+    ASYNCHRONOUS,
+    Context,
+    Judge,
+    Mismatch,
+    aliasing,
+    call,
+    compare_errors,
+    compare_results,
+)
+from tests.conformance.crossing import Crossing, cloned, nudged, tensors_in, to_double
+
+# The first argument after the input must be on the host, for every device.
+HOST_INDICES = {"tensor_split"}
+
+
+def judged(function: Callable[[tuple], Any], arguments: tuple) -> Judge:
+    """The judge of `function(arguments)` on native CPU; both are called again."""
+
+    def in_double(a: tuple) -> Any:
+        doubles = to_double(a)
+        for double, original in zip(tensors_in(doubles), tensors_in(a), strict=True):
+            double.requires_grad_(original.requires_grad)
+        return call(function, doubles).result
+
+    @functools.cache
+    def truth() -> Any:
+        return in_double(cloned(arguments))
+
+    @functools.cache
+    def neighbours() -> list[tuple[Any, Any]]:
+        generator = torch.Generator().manual_seed(5)
+        near = [nudged(arguments, generator) for _ in range(8)]
+        return [(call(function, cloned(a)).result, in_double(a)) for a in near]
+
+    return Judge(truth, neighbours)
+
+
+def crossed(op: OpInfo, arguments: tuple) -> tuple:
+    """(input, args, kwargs) on the device, except what PyTorch demands on the host."""
+    value, args, kwargs = Crossing()(arguments)
+    if op.name in HOST_INDICES and args:
+        args = (arguments[1][0], *args[1:])
+    return value, args, kwargs
+
+
+def as_arguments(sample: SampleInput) -> tuple:
+    return (sample.input, sample.args, sample.kwargs)
+
+
+def mend_native_out(ctx: Context, native: Any, ours: Any, functional: tuple[torch.Tensor, ...]) -> None:
+    """`native` and `ours` are the out= arguments after the call, since some operators return nothing. Where native's out= form wrote other values than its functional form, and ours did not, the latter count.
+
+    In torch 2.13 gelu leaves a strided out= unwritten, and narrow_copy takes it for a contiguous one.
+    """
+    for written, o, value in zip(tensors_in(native), tensors_in(ours), functional, strict=True):
+        if written.dtype != value.dtype or written.shape != value.shape or o.dtype != value.dtype:
+            continue
+        rtol, atol = ctx.tolerance(value.dtype)
+        faithful = torch.allclose(written, value, rtol, atol, equal_nan=True)
+        if not faithful and o.shape == value.shape and torch.allclose(o.cpu(), value, rtol, atol, equal_nan=True):
+            written.copy_(value)
+
+
+def with_arguments(function: Callable) -> Callable[[tuple], tuple]:
+    """The function with everything that it gives or changes as its result: (result, tensors of the arguments)."""
+
+    def run(a: tuple) -> tuple:
+        return function(a[0], *a[1], **a[2]), list(tensors_in(a))
+
+    return run
+
+
+def views_of(arguments: tuple, result: Any) -> list[bool]:
+    """For each result whether autograd takes it for a view, as one that shares memory with an argument should be."""
+    given = {id(t) for t in tensors_in(arguments)}
+    shared = aliasing(arguments, result)
+    return [
+        bool(places) and id(t) not in given and t._is_view()
+        for t, places in zip(tensors_in(result), shared, strict=True)
+    ]
+
+
+def check_call(ctx: Context, function: Callable, arguments: tuple, what: str, functional: tuple | None = None) -> None:
+    """Runs `function` on both, and compares result, aliasing, errors, and what it did to its arguments.
+
+    `functional` is native's result without out=, where the call has out=.
+    """
+    judge = judged(with_arguments(function), cloned(arguments))
+    there = crossed(ctx.op, arguments)
+    versions = [[t._version for t in tensors_in(a)] for a in (arguments, there)]
+    native = call(lambda: function(arguments[0], *arguments[1], **arguments[2]))
+    ours = call(lambda: function(there[0], *there[1], **there[2]))
+    compare_errors(native, ours)
+    ctx.cases += 1
+    ctx.random = ASYNCHRONOUS and native.drew
+    if ours.found_later:
+        return
+    if native.error is None:
+        if functional is not None:
+            mend_native_out(ctx, arguments[2]["out"], there[2]["out"], functional)
+        if ctx.op.name in TIES and not arguments[0].is_complex() and ours.error is None:
+            settle_ties(ctx.op.name, arguments, native.result, ours.result)
+        if ctx.op.name == "kthvalue" and ours.error is None:
+            settle_kth(arguments, native.result, ours.result)
+        if ctx.op.name in GAUGES and ours.error is None:
+            settle_gauge(ctx.op.name, native.result, ours.result)
+        compare_results(ctx, native.result, ours.result, f"{what} result", judge.part(0))
+        if aliasing(arguments, native.result) != aliasing(there, ours.result):
+            raise Mismatch(f"{what}: result shares memory with other arguments than native's does")
+        views = [views_of(a, r) for a, r in ((arguments, native.result), (there, ours.result))]
+        if views[0] != views[1]:
+            raise Mismatch(f"{what}: which results are views of arguments: {views[1]}, native's: {views[0]}")
+    changes = [
+        [t._version > before for t, before in zip(tensors_in(a), v, strict=True)]
+        for a, v in zip((arguments, there), versions, strict=True)
+    ]
+    if changes[0] != changes[1]:
+        raise Mismatch(f"{what}: which arguments autograd saw written to: {changes[1]}, native's: {changes[0]}")
+    results = [id(t) for t in tensors_in(native.result)]
+    for i, (n, o) in enumerate(zip(tensors_in(arguments), tensors_in(there), strict=True)):
+        if id(n) not in results:
+            compare_results(ctx, n, o, f"{what} argument {i}", judge.part(1).part(i))
+
+
+def names_cuda(value: Any) -> bool:
+    """Samples of `to` ask for other devices too where torch has CUDA."""
+    if isinstance(value, torch.Tensor):
+        return value.is_cuda
+    if isinstance(value, (list, tuple)):
+        return any(names_cuda(v) for v in value)
+    if isinstance(value, dict):
+        return names_cuda(list(value.values()))
+    return isinstance(value, torch.device) and value.type == "cuda"
+
+
+def evenly(items: list, limit: int | None) -> list:
+    """At most `limit` of them, spread evenly over all."""
+    if limit is None or len(items) <= limit:
+        return items
+    step = len(items) / limit
+    return [items[int(i * step)] for i in range(limit)]
+
+
+_made: dict[tuple, list[SampleInput]] = {}
+
+
+def made_samples(op: OpInfo, dtype: torch.dtype, limit: int | None, requires_grad: bool) -> list[SampleInput]:
+    key = (op.formatted_name, dtype, limit, requires_grad)
+    if key not in _made:
+        if len(_made) >= 2:  # with and without gradients, of the row at hand
+            _made.clear()
+        torch.manual_seed(7)
+        samples = op.sample_inputs("cpu", dtype, requires_grad=requires_grad)
+        _made[key] = evenly([s for s in samples if not names_cuda((s.args, s.kwargs))], limit)
+    return _made[key]
+
+
+def copied(sample: SampleInput) -> SampleInput:
+    value, args, kwargs = cloned(as_arguments(sample))
+    copy = SampleInput(value, args=args, kwargs=kwargs, broadcasts_input=sample.broadcasts_input, name=sample.name)
+    copy.output_process_fn_grad = sample.output_process_fn_grad
+    return copy
+
+
+def samples_of(
+    ctx: Context, limit: int | None, requires_grad: bool = False, at_most: int | None = None
+) -> list[SampleInput]:
+    """Copies of the samples, which took longer to make than a row needs, so that all variants use the same ones."""
+    return [copied(s) for s in evenly(made_samples(ctx.op, ctx.dtype, limit, requires_grad), at_most)]
