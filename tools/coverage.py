@@ -1,13 +1,16 @@
-"""Which aten operators run on minitorch, and how: from PyTorch's dispatcher, so it cannot be out of date.
+"""Which aten operators run on minitorch, and how, from PyTorch's dispatcher; which rows of op_db pass, from the last
+whole run of the conformance suite (tests/conformance/results.json).
 
-    python tools/coverage.py                            # the summary
-    python tools/coverage.py --write docs/coverage.md   # the whole list
+    python tools/coverage.py            # the summary
+    python tools/coverage.py --write    # docs/coverage.md and the README's badge
 
-minitorch_backend/coverage.py says what counts as what.
+minitorch_backend/coverage.py says what counts as what. tests/conformance/test_results.py fails while either is stale.
 """
 
 import argparse
+import collections
 import pathlib
+import re
 import sys
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
@@ -15,6 +18,16 @@ sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
 import torch
 
 from minitorch_backend import coverage
+from tests.conformance import results
+from tests.conformance.expected_failures import EXPECTED_FAILURES
+from tests.conformance.variants import VARIANTS
+
+ROOT = pathlib.Path(__file__).resolve().parents[1]
+DTYPES = (
+    "float32", "float64", "bfloat16", "float16", "complex64", "complex128", "complex32", "int64", "int32", "int16",
+    "int8", "uint8", "bool", "uint64", "uint32", "uint16",
+)  # fmt: skip
+BADGE = re.compile(r"^\[!\[conformance\].*$", re.MULTILINE)
 
 
 def page(table: dict[str, dict[str, str]]) -> str:
@@ -29,9 +42,9 @@ def page(table: dict[str, dict[str, str]]) -> str:
         f"{counts['missing']} are missing and {counts['refused']} are refused by design; both go to the fallback "
         "(`MINITORCH_FALLBACK`), which raises an error that names them or runs them on native CPU.",
         "",
-        "A composite operator works when the operators that it is composed of do. What is tested against native "
-        "is in [tests/conformance](../tests/conformance/README.md).",
+        "A composite operator works when the operators that it is composed of do.",
         "",
+        *conformance(results.read()),
     ]
     for status, title in (("missing", "Missing"), ("own", "Own kernels"), ("composite", "Composite")):
         lines += [f"## {title}", ""]
@@ -46,6 +59,58 @@ def page(table: dict[str, dict[str, str]]) -> str:
     return "\n".join(lines)
 
 
+def totals(run: dict) -> collections.Counter:
+    return sum(results.counts(run["rows"]).values(), collections.Counter())
+
+
+def conformance(run: dict) -> list[str]:
+    """The section on op_db: rows by variant and dtype, and every expected failure."""
+    counts, total = results.counts(run["rows"]), totals(run)
+    share = 100 * total["p"] / (total["p"] + total["x"])
+    lines = [
+        "## PyTorch's op_db",
+        "",
+        f"{len(run['rows'])} entries of `torch.testing._internal`'s op_db in every dtype that native CPU supports, "
+        f"{total['p'] + total['x']:,} rows: {total['p']:,} pass ({share:.2f} %), {total['x']:,} are expected to fail. "
+        "A row is an operator in a dtype and a [variant](../tests/conformance/README.md), compared with native CPU; "
+        f"sample inputs a row (float32, other dtypes): at most {run['about']['samples']}. Measured on the CPU by "
+        "`make conformance`. Where a cell has two numbers, the second one counts the expected failures.",
+        "",
+        "| dtype | " + " | ".join(VARIANTS) + " |",
+        "|---|" + "---:|" * len(VARIANTS),
+    ]
+    present = {dtype for _, dtype in counts}
+    for dtype in (*DTYPES, *sorted(present - set(DTYPES))):
+        cells = [counts[v, dtype] for v in VARIANTS if dtype in present]
+        if cells:
+            lines.append(f"| {dtype} | " + " | ".join(cell(c) for c in cells) + " |")
+    lines += ["", "Expected failures, strict: a row that begins to pass must leave the list.", ""]
+    for op, variants, dtypes, why in EXPECTED_FAILURES:
+        lines.append(
+            f"- `{op}`, {variants.replace(' ', ', ')}, {dtypes.replace(' ', ', ') if dtypes else 'all'}: {why}"
+        )
+    return [*lines, ""]
+
+
+def cell(c: collections.Counter) -> str:
+    if not c["p"] and not c["x"]:
+        return ""
+    return f"{c['p']}, {c['x']}" if c["x"] else str(c["p"])
+
+
+def badge(run: dict) -> str:
+    """The README's line; the picture is drawn by shields.io."""
+    total = totals(run)
+    share = f"{100 * total['p'] / (total['p'] + total['x']):.1f}"
+    text = f"{share} % of {total['p'] + total['x']:,} op_db rows pass"
+    picture = f"https://img.shields.io/badge/op__db-{share}%25_of_{total['p'] + total['x']}_rows-brightgreen"
+    return f'[![conformance]({picture} "{text}")](docs/coverage.md)'
+
+
+def with_badge(readme: str, run: dict) -> str:
+    return BADGE.sub(lambda _: badge(run), readme)
+
+
 def refused(table: dict[str, dict[str, str]]) -> list[str]:
     """The section on what is refused, a line for each reason."""
     lines = ["## Refused by design", "", "For what these would need:", ""]
@@ -58,11 +123,13 @@ def refused(table: dict[str, dict[str, str]]) -> list[str]:
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--write", type=pathlib.Path, help="write the whole list to this Markdown file")
+    parser.add_argument("--write", action="store_true", help="write docs/coverage.md and the README's badge")
     args = parser.parse_args()
     text = page(coverage.operators())
     if args.write:
-        args.write.write_text(text)
+        (ROOT / "docs/coverage.md").write_text(text)
+        readme = ROOT / "README.md"
+        readme.write_text(with_badge(readme.read_text(), results.read()))
     print(text.split("\n")[4])
     return 0
 
