@@ -63,7 +63,7 @@ at::Tensor without_neg(const at::Tensor& t) { return t.is_neg() ? t.resolve_neg(
 void matrix_product(const at::Tensor& out, const at::Tensor& a_in, const at::Tensor& b_in, const at::Tensor& d_in,
                     const at::Scalar& alpha, const at::Scalar& beta) {
   at::assert_no_internal_overlap(out);
-  if (d_in.defined() && beta.toComplexDouble() != 0) at::assert_no_partial_overlap(out, d_in);
+  if (d_in.defined() && beta.toComplexDouble() != 0.0) at::assert_no_partial_overlap(out, d_in);
   if (out.is_conj() || out.is_neg() || overlaps(out, a_in) || overlaps(out, b_in)) {
     const at::Tensor result = empty(out.sizes(), out.scalar_type());
     matrix_product(result, a_in, b_in, d_in, alpha, beta);
