@@ -9,7 +9,7 @@
 #include <ATen/ops/_fused_rms_norm.h>
 #include <ATen/ops/_fused_rms_norm_backward.h>
 #include <ATen/ops/_fused_rms_norm_compositeimplicitautograd_dispatch.h>
-#include <ATen/ops/rms_norm_native.h>
+#include <ATen/ops/rms_norm_compositeimplicitautograd_dispatch.h>
 
 #include <limits>
 
@@ -74,14 +74,15 @@ struct RmsNorm : torch::autograd::Function<RmsNorm> {
 Tensor entry(const Tensor& input, c10::SymIntArrayRef shape, const OptionalTensor& weight_opt,
              std::optional<double> eps) {
   const OptionalTensor weight = weight_opt.has_value() && weight_opt->defined() ? weight_opt : std::nullopt;
-  const bool fuses = at::isFloatingType(input.scalar_type()) && input.sym_numel() != 0 &&
-                     (!weight || weight->scalar_type() == input.scalar_type());
-  if (fuses && (steps_aside(input) || (weight && steps_aside(*weight))))
+  if (steps_aside(input) || (weight && steps_aside(*weight)))
     return std::get<0>(
         at::compositeimplicitautograd::_fused_rms_norm(input, C10_AS_INTARRAYREF_SLOW(shape), weight, eps));
+  const bool fuses = at::isFloatingType(input.scalar_type()) && input.sym_numel() != 0 &&
+                     (!weight || weight->scalar_type() == input.scalar_type());
   at::native::_check_rms_norm_inputs_symint(input, shape, weight.value_or(Tensor()));
   const bool learns = input.requires_grad() || (weight && weight->requires_grad());
-  if (!fuses || !at::GradMode::is_enabled() || !learns) return at::native::rms_norm_symint(input, shape, weight, eps);
+  if (!fuses || !at::GradMode::is_enabled() || !learns)
+    return at::compositeimplicitautograd::rms_norm_symint(input, shape, weight, eps);
   return RmsNorm::apply(input, weight, C10_AS_INTARRAYREF_SLOW(shape).vec(), eps);
 }
 

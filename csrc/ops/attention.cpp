@@ -108,12 +108,14 @@ Forward attention(const Tensor& q, const Tensor& k, const Tensor& v, const Optio
                               "shapes without dropout; use scaled_dot_product_attention for other cases");
   check_same_device({&q, &k, &v});
   const Tensor bias = expand_mask(mask, q, k);
-  // Native fuses only rows that lie next to each other; what it composes instead gives a contiguous result.
+  // Native fuses only rows that lie next to each other; what it composes instead gives a contiguous result, and so does
+  // a query that repeats itself.
   const auto rows_are_dense = [](const Tensor& t) { return t.stride(-1) == 1; };
-  const bool native_fuses = rows_are_dense(q) && rows_are_dense(k) && rows_are_dense(v) &&
-                            (!mask.has_value() || !mask->defined() || rows_are_dense(*mask));
+  bool in_order = rows_are_dense(q) && rows_are_dense(k) && rows_are_dense(v) &&
+                  (!mask.has_value() || !mask->defined() || rows_are_dense(*mask));
+  for (int64_t d = 0; d < q.dim(); d++) in_order = in_order && (q.stride(d) != 0 || q.size(d) == 1);
   const std::array sizes{q.size(0), q.size(1), q.size(2), v.size(3)};
-  Tensor out = native_fuses ? empty_in_order_of(q, sizes) : empty(sizes, q.scalar_type());
+  Tensor out = in_order ? empty_in_order_of(q, sizes) : empty(sizes, q.scalar_type());
   Tensor lse = empty({q.size(0), q.size(1), q.size(2)}, at::kFloat);
   attention_kernel(args_of(q, k, v, bias, causal, scale), operand(out), static_cast<float*>(lse.data_ptr()));
   // No dropout, so no seed and offset; autograd wants tensors there all the same.

@@ -133,7 +133,8 @@ at::Tensor& fill_scalar(at::Tensor& self, const at::Scalar& value) {
 at::Tensor& fill_tensor(at::Tensor& self, const at::Tensor& value) {
   TORCH_CHECK(value.dim() == 0, "fill_ only supports 0-dimension value tensor but got tensor with ", value.dim(),
               " dimensions.");
-  return self.fill_(value.item());
+  // Converted as a copy would, which takes what a Scalar would refuse as an overflow.
+  return self.fill_((self.device() == value.device() ? value.to(self.scalar_type()) : value).item());
 }
 
 at::Tensor& zero_(at::Tensor& self) { return fill_scalar(self, 0); }

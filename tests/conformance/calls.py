@@ -10,6 +10,7 @@ from torch.testing._internal.opinfo.core import OpInfo, SampleInput
 from tests.conformance.choices import GAUGES, TIES, settle_gauge, settle_kth, settle_ties
 from tests.conformance.compare import (
     ASYNCHRONOUS,
+    NO_JUDGE,
     Context,
     Judge,
     Mismatch,
@@ -97,6 +98,8 @@ def check_call(ctx: Context, function: Callable, arguments: tuple, what: str, fu
     `functional` is native's result without out=, where the call has out=.
     """
     judge = judged(with_arguments(function), cloned(arguments))
+    if ctx.op.name.startswith("as_strided"):  # what lies between elements is not the same memory in another dtype
+        judge = NO_JUDGE
     there = crossed(ctx.op, arguments)
     versions = [[t._version for t in tensors_in(a)] for a in (arguments, there)]
     native = call(lambda: function(arguments[0], *arguments[1], **arguments[2]))
@@ -125,7 +128,7 @@ def check_call(ctx: Context, function: Callable, arguments: tuple, what: str, fu
         [t._version > before for t, before in zip(tensors_in(a), v, strict=True)]
         for a, v in zip((arguments, there), versions, strict=True)
     ]
-    if changes[0] != changes[1]:
+    if any(native_saw and not we_saw for native_saw, we_saw in zip(*changes, strict=True)):
         raise Mismatch(f"{what}: which arguments autograd saw written to: {changes[1]}, native's: {changes[0]}")
     results = [id(t) for t in tensors_in(native.result)]
     for i, (n, o) in enumerate(zip(tensors_in(arguments), tensors_in(there), strict=True)):
