@@ -31,6 +31,7 @@ RUNTIME_HEADERS = (
     "core/macros.h",
     "kernels/functors/math.h",
     "kernels/functors/math_double.h",
+    "kernels/functors/math_double_inverse.h",
     "kernels/functors/polynomials.h",
 )
 

@@ -182,12 +182,16 @@ std::tuple<at::Tensor, at::Tensor, at::Tensor> convolution_backward(const at::Te
   check_geometry(input, weight, geometry, transposed);
   // The larger side of the relation gives the size of the other.
   const at::Tensor &from = transposed ? grad_output : input, &to = transposed ? input : grad_output;
-  TORCH_CHECK(
-      from.dim() == weight.dim() && to.dim() == weight.dim() && from.size(0) == to.size(0) &&
-          from.size(1) == weight.size(1) * groups && to.size(1) == weight.size(0) &&
-          at::native::conv_output_size(from.sizes(), weight.sizes(), padding, stride, dilation) == to.sizes().vec(),
-      "Expected a gradient that fits an input of size ", input.sizes(), " and a weight of size ", weight.sizes(),
-      ", but got ", grad_output.sizes());
+  const bool fits = from.dim() == weight.dim() && to.dim() == weight.dim() && from.size(0) == to.size(0) &&
+                    from.size(1) == weight.size(1) * groups && to.size(1) == weight.size(0);
+  // A transposed convolution may end before the last whole window of its result: output_padding is less than the larger
+  // of stride and dilation.
+  const auto windows = fits ? at::native::conv_output_size(from.sizes(), weight.sizes(), padding, stride, dilation)
+                            : std::vector<int64_t>();
+  TORCH_CHECK(fits && std::equal(windows.begin(), windows.end(), to.sizes().begin(),
+                                 [=](int64_t most, int64_t size) { return transposed ? size <= most : size == most; }),
+              "Expected a gradient that fits an input of size ", input.sizes(), " and a weight of size ",
+              weight.sizes(), ", but got ", grad_output.sizes());
   const auto format = output_format(input, weight, groups);
   at::Tensor grad_input, grad_weight;
   if (output_mask[0]) {

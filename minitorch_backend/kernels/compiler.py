@@ -21,6 +21,7 @@ SHARED_HEADERS = (
     "core/macros.h",
     "kernels/functors/math.h",
     "kernels/functors/math_double.h",
+    "kernels/functors/math_double_inverse.h",
     "kernels/functors/polynomials.h",
 )
 TIME_LIMIT = 300  # seconds for one compilation
