@@ -26,6 +26,7 @@ struct Sort : at::meta::structured_sort_stable {
   void impl(const at::Tensor& self, std::optional<bool>, int64_t dim, bool descending, const at::Tensor& values,
             const at::Tensor& indices) {
     assert_writable(values, indices);
+    at::assert_no_partial_overlap(values, self);
     if (self.numel() == 0) return;
     TORCH_CHECK(!self.is_complex(), " Sort does not support complex dtypes on CPU");
     sort_kernel(view_of(values), view_of(indices), view_of(self), static_cast<int>(at::maybe_wrap_dim(dim, self.dim())),
