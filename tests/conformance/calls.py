@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch.testing._internal.opinfo.core import OpInfo, SampleInput
 
-from tests.conformance.choices import GAUGES, TIES, settle_gauge, settle_kth, settle_ties
+from tests.conformance.choices import ANY_OF_EQUAL, GAUGES, TIES, settle_gauge, settle_kth, settle_ties
 from tests.conformance.compare import (
     ASYNCHRONOUS,
     NO_JUDGE,
@@ -114,8 +114,8 @@ def check_call(ctx: Context, function: Callable, arguments: tuple, what: str, fu
             mend_native_out(ctx, arguments[2]["out"], there[2]["out"], functional)
         if ctx.op.name in TIES and not arguments[0].is_complex() and ours.error is None:
             settle_ties(ctx.op.name, arguments, native.result, ours.result)
-        if ctx.op.name == "kthvalue" and ours.error is None:
-            settle_kth(arguments, native.result, ours.result)
+        if ctx.op.name in ANY_OF_EQUAL and ours.error is None:
+            settle_kth(ctx.op.name, arguments, native.result, ours.result)
         if ctx.op.name in GAUGES and ours.error is None:
             settle_gauge(ctx.op.name, native.result, ours.result)
         compare_results(ctx, native.result, ours.result, f"{what} result", judge.part(0))

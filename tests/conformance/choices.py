@@ -12,6 +12,9 @@ from tests.conformance.crossing import tensors_in
 # Which of several equal elements comes first is not defined for these; the value is where their `dim` argument stands.
 TIES = {"sort": 0, "argsort": 0, "msort": 0, "topk": 1}
 
+# These choose one element of each row, any of equal ones.
+ANY_OF_EQUAL = {"kthvalue": 1, "mode": 0}
+
 # Vectors that are determined up to a factor of size 1, or up to a basis where their values coincide: how to rebuild from
 # all results what is determined.
 GAUGES: dict[str, Callable[..., tuple[torch.Tensor, ...]]] = {
@@ -53,10 +56,10 @@ def settle_ties(name: str, arguments: tuple, native: Any, ours: Any, batched: bo
             o.copy_(n)
 
 
-def settle_kth(arguments: tuple, native: Any, ours: Any, batched: bool = False) -> None:
-    """kthvalue's index among equal elements: where minitorch's element has native's value, takes native's index."""
+def settle_kth(name: str, arguments: tuple, native: Any, ours: Any, batched: bool = False) -> None:
+    """The index among equal elements: where minitorch's element has native's value, takes native's index."""
     x, args, kwargs = arguments
-    dim = kwargs.get("dim", args[1] if len(args) > 1 else -1)
+    dim = kwargs.get("dim", args[ANY_OF_EQUAL[name]] if len(args) > ANY_OF_EQUAL[name] else -1)
     dim = x.dim() + dim if dim < 0 else dim + batched
     value, index = list(tensors_in(native))
     found = list(tensors_in(ours))[1]

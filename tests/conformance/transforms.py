@@ -8,8 +8,8 @@ from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 from torch.testing._internal.opinfo.core import SampleInput
 from torch.utils._pytree import tree_flatten, tree_map_only, tree_unflatten
 
-from tests.conformance.calls import as_arguments, crossed, judged, samples_of
-from tests.conformance.choices import GAUGES, TIES, UNORDERED, settle_gauge, settle_kth, settle_ties
+from tests.conformance.calls import HOST_INDICES, as_arguments, crossed, judged, samples_of
+from tests.conformance.choices import ANY_OF_EQUAL, GAUGES, TIES, UNORDERED, settle_gauge, settle_kth, settle_ties
 from tests.conformance.compare import (
     Context,
     Mismatch,
@@ -62,8 +62,8 @@ def check_vmap(ctx: Context, limit: int | None) -> None:
                     settle_gauge(ctx.op.name, native.result, ours.result)
                 if ctx.op.name in TIES and ctx.dtype != torch.complex64:
                     settle_ties(ctx.op.name, arguments, native.result, ours.result, batched=True)
-                if ctx.op.name == "kthvalue":
-                    settle_kth(arguments, native.result, ours.result, batched=True)
+                if ctx.op.name in ANY_OF_EQUAL:
+                    settle_kth(ctx.op.name, arguments, native.result, ours.result, batched=True)
                 judge = judged(run, arguments)
                 compare_results(ctx, native.result, ours.result, f"sample {i}, vmap over {what}, result", judge)
 
@@ -103,7 +103,7 @@ def check_func(ctx: Context, limit: int | None) -> None:
     for i, sample in enumerate(samples_of(ctx, limit, requires_grad=True, at_most=SAMPLES)):
         leaves, spec = tree_flatten(own_leaves(as_arguments(sample)))
         places = [j for j, leaf in enumerate(leaves) if isinstance(leaf, torch.Tensor) and leaf.requires_grad]
-        if not places:
+        if not places or ctx.op.name in HOST_INDICES:
             continue
         chosen = [leaves[j].detach() for j in places]
         numbers = tuple(range(len(places)))
