@@ -44,8 +44,9 @@ def write(table: Table, about: dict) -> None:
     PATH.write_text(head + ",\n".join(lines) + "\n}}\n")
 
 
-def read() -> dict:
-    return json.loads(PATH.read_text())
+def read() -> dict | None:
+    """The recorded run, or None where none has been recorded yet."""
+    return json.loads(PATH.read_text()) if PATH.exists() else None
 
 
 def counts(table: Table) -> dict[tuple[str, str], collections.Counter]:
