@@ -133,7 +133,9 @@ MT_HD double atan2(double y, double x) {
   double low = steep ? ax : ay, high = steep ? ay : ax;
   low = high == INFINITY ? (low == INFINITY ? 1.0 : 0.0) : low;
   high = high == INFINITY || high == 0.0 ? 1.0 : high;
-  const double up = high < 0x1p-500 ? 0x1p500 : 1.0, scale = high > 0x1p900 ? 0x1p-200 : up;
+  // Where the smaller one is near the subnormal numbers, the rest of the quotient would be lost among them.
+  const double wide = low < 0x1p-900 ? 0x1p400 : 1.0, up = high < 0x1p-500 ? 0x1p500 : wide;
+  const double scale = high > 0x1p500 ? 0x1p-200 : up;
   const detail::Arc arc(low * scale, high * scale);
   // angle = constant ± (base + rest + t), the constant being 0, pi/2 or pi
   const bool left = ::copysign(1.0, x) < 0.0;
