@@ -11,9 +11,9 @@
 #include <ATen/ops/_fused_rms_norm_compositeimplicitautograd_dispatch.h>
 #include <ATen/ops/rms_norm_compositeimplicitautograd_dispatch.h>
 
-#include <limits>
-
 #include "autograd/function.h"
+#include "bridge/operators.h"
+#include "ops/norm_params.h"
 
 namespace minitorch {
 namespace {
@@ -23,11 +23,6 @@ using torch::autograd::AutogradContext;
 using torch::autograd::variable_list;
 using OptionalTensor = std::optional<Tensor>;
 
-double default_eps(at::ScalarType compute) {
-  return compute == at::kDouble ? std::numeric_limits<double>::epsilon()
-                                : static_cast<double>(std::numeric_limits<float>::epsilon());
-}
-
 // The gradients in differentiable operators.
 std::tuple<Tensor, Tensor> formula(const Tensor& grad, const Tensor& input, const OptionalTensor& weight,
                                    at::IntArrayRef shape, std::optional<double> eps) {
@@ -36,7 +31,7 @@ std::tuple<Tensor, Tensor> formula(const Tensor& grad, const Tensor& input, cons
   std::vector<int64_t> inner(shape.size()), outer(static_cast<size_t>(input.dim()) - shape.size());
   for (size_t d = 0; d < inner.size(); d++) inner[d] = -1 - static_cast<int64_t>(d);
   for (size_t d = 0; d < outer.size(); d++) outer[d] = static_cast<int64_t>(d);
-  const Tensor r = (x.square().mean(inner, /*keepdim=*/true) + eps.value_or(default_eps(compute))).rsqrt();
+  const Tensor r = (x.square().mean(inner, /*keepdim=*/true) + eps.value_or(rms_norm_eps(compute))).rsqrt();
   const Tensor h = weight ? g * weight->to(compute) : g;
   const Tensor unit = x * r;
   const Tensor dx = r * (h - unit * (h * unit).mean(inner, /*keepdim=*/true));
@@ -86,7 +81,7 @@ Tensor entry(const Tensor& input, c10::SymIntArrayRef shape, const OptionalTenso
   return RmsNorm::apply(input, weight, C10_AS_INTARRAYREF_SLOW(shape).vec(), eps);
 }
 
-TORCH_LIBRARY_IMPL(aten, AutogradPrivateUse1, m) { m.impl("rms_norm", TORCH_FN(entry)); }
+MT_OPERATORS(aten, AutogradPrivateUse1, m) { m.impl("rms_norm", TORCH_FN(entry)); }
 
 }  // namespace
 }  // namespace minitorch

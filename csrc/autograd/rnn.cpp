@@ -11,9 +11,9 @@
 #include <torch/csrc/autograd/autograd.h>
 
 #include "autograd/function.h"
+#include "bridge/operators.h"
 #include "bridge/tensor.h"
 #include "kernels/rnn.h"
-#include "bridge/operators.h"
 
 namespace minitorch {
 namespace {

@@ -3,7 +3,6 @@
 #pragma once
 #include <torch/library.h>
 
-#include <type_traits>
 #include <utility>
 
 #include "bridge/tensor.h"
@@ -16,16 +15,7 @@ template <class R, class... Args, R (*function)(Args...)>
 struct Checked<function> {
   static R call(Args... args) {
     AllocationCheck inputs;
-    const auto see = [&]<class T>(const T& arg) {
-      if constexpr (std::is_same_v<T, c10::List<std::optional<at::Tensor>>>) {
-        inputs.see(at::IOptTensorListRef(arg));
-      } else if constexpr (std::is_same_v<T, at::TensorList>) {
-        inputs.see(at::ITensorListRef(arg));
-      } else {
-        inputs.see(arg);
-      }
-    };
-    (see(args), ...);
+    (inputs.see(args), ...);
     return function(std::forward<Args>(args)...);
   }
 };

@@ -39,11 +39,7 @@ class OperatorGuard {
 
  private:
   struct FirstDevice : ArgumentVisitor<FirstDevice> {
-    using ArgumentVisitor<FirstDevice>::see;
     int device = -1;
-    void see(at::TensorList list) {
-      for (const at::Tensor& t : list) see_tensor(t);
-    }
     void see_tensor(const at::Tensor& t) {
       if (device < 0 && t.defined() && t.device().type() == kDevice) device = t.device().index();
     }

@@ -2,6 +2,7 @@
 #include "bridge/tensor.h"
 
 #include <ATen/EmptyTensor.h>
+#include <ATen/native/Resize.h>
 #include <c10/core/TensorImpl.h>
 
 #include "bridge/storage.h"
@@ -124,6 +125,17 @@ void check_same_device(std::initializer_list<const at::Tensor*> tensors) {
   DeviceCheck check;
   for (const at::Tensor* t : tensors)
     if (t != nullptr) check.see(*t);
+}
+
+at::Tensor& resize_and_copy(const at::Tensor& result, at::Tensor& out) {
+  at::native::resize_output(out, result.sizes());
+  return out.copy_(result);
+}
+
+at::Tensor& copy_into(const at::Tensor& result, at::Tensor& out) {
+  TORCH_CHECK(out.dtype() == result.dtype(), "Expected out tensor to have dtype ", result.dtype(), ", but got ",
+              out.dtype(), " instead");
+  return resize_and_copy(result, out);
 }
 
 at::Tensor alias_as_host(const at::Tensor& tensor) {

@@ -52,9 +52,11 @@ struct ArgumentVisitor {
   void see(const at::ITensorListRef& list) {
     for (const at::Tensor& t : list) see(t);
   }
+  void see(at::TensorList list) { see(at::ITensorListRef(list)); }
   void see(const at::IOptTensorListRef& list) {
     for (const at::OptionalTensorRef t : list) see(t);
   }
+  void see(const c10::List<std::optional<at::Tensor>>& list) { see(at::IOptTensorListRef(list)); }
   template <class T>
   void see(const T&) {}  // an argument that is no tensor
 };
@@ -91,6 +93,12 @@ class DeviceCheck : public ArgumentVisitor<DeviceCheck> {
 
 // The same for tensors that are at hand; null pointers and undefined tensors count as absent.
 void check_same_device(std::initializer_list<const at::Tensor*> tensors);
+
+// Makes `out`, the argument of an out= form, hold `result`, in its own dtype. Resized as native resizes it, with its
+// warning.
+at::Tensor& resize_and_copy(const at::Tensor& result, at::Tensor& out);
+// The same for operators that refuse an `out` of another dtype, with native's words.
+at::Tensor& copy_into(const at::Tensor& result, at::Tensor& out);
 
 // A CPU tensor over the same memory as a tensor of ours, and the reverse. Only where device memory is host memory; the
 // result keeps the storage alive.

@@ -1,7 +1,6 @@
 // Native's im2col convolutions under their own names. PyTorch's `convolution` never chooses them for this device; code
 // that calls them by name, such as `torch._C._nn.thnn_conv2d`, gets the same relation from our convolution.
 #include <ATen/ATen.h>
-#include <ATen/native/Resize.h>
 #include <ATen/ops/slow_conv_transpose2d_meta.h>
 #include <torch/library.h>
 
@@ -39,10 +38,7 @@ Tensor unfolded(const Tensor& weight, IntArrayRef kernel_size) {
 Tensor convolve(const Tensor& self, const Tensor& weight_in, IntArrayRef kernel_size, const OptionalTensor& bias,
                 const Geometry& g) {
   // Native's convolution of a CPU tensor would come here again and again for a weight of ours.
-  DeviceCheck devices;
-  devices.see(self);
-  devices.see(weight_in);
-  devices.see(bias);
+  check_same_device({&self, &weight_in, bias ? &*bias : nullptr});
   const Tensor weight = unfolded(weight_in, kernel_size);
   const bool unbatched = self.dim() == weight.dim() - 1;
   const Tensor result = at::convolution(unbatched ? self.unsqueeze(0) : self, weight, bias, g.stride, g.padding,
@@ -52,8 +48,7 @@ Tensor convolve(const Tensor& self, const Tensor& weight_in, IntArrayRef kernel_
 
 Tensor& put(const Tensor& result, Tensor& out) {
   check_same_device({&result, &out});
-  at::native::resize_output(out, result.sizes());
-  return out.copy_(result);
+  return resize_and_copy(result, out);
 }
 
 // slow_conv2d and slow_conv3d.

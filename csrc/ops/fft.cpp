@@ -143,19 +143,14 @@ Tensor fft_c2r(const Tensor& self, IntArrayRef dims, int64_t normalization, int6
   return out;
 }
 
-Tensor& into(Tensor& out, const Tensor& result) {
-  at::native::resize_output(out, result.sizes());
-  return out.copy_(result);
-}
-
 Tensor& fft_c2c_out(const Tensor& self, IntArrayRef dim, int64_t normalization, bool forward, Tensor& out) {
-  return into(out, fft_c2c(self, dim, normalization, forward));
+  return resize_and_copy(fft_c2c(self, dim, normalization, forward), out);
 }
 Tensor& fft_r2c_out(const Tensor& self, IntArrayRef dim, int64_t normalization, bool onesided, Tensor& out) {
-  return into(out, fft_r2c(self, dim, normalization, onesided));
+  return resize_and_copy(fft_r2c(self, dim, normalization, onesided), out);
 }
 Tensor& fft_c2r_out(const Tensor& self, IntArrayRef dim, int64_t normalization, int64_t last_dim_size, Tensor& out) {
-  return into(out, fft_c2r(self, dim, normalization, last_dim_size));
+  return resize_and_copy(fft_c2r(self, dim, normalization, last_dim_size), out);
 }
 
 MT_OPERATORS(aten, PrivateUse1, m) {

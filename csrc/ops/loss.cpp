@@ -2,7 +2,6 @@
 // log likelihood and the margin losses are bound here.
 #include <ATen/core/Reduction.h>
 #include <ATen/native/PointwiseOps.h>
-#include <ATen/native/Resize.h>
 #include <ATen/ops/huber_loss_backward_native.h>
 #include <ATen/ops/huber_loss_native.h>
 #include <ATen/ops/mse_loss_backward_native.h>
@@ -51,13 +50,6 @@ void expect_type(const Tensor& t, at::ScalarType expected) {
 }
 LossReduction to_reduction(int64_t r) { return static_cast<LossReduction>(r); }
 static_assert(at::Reduction::None == 0 && at::Reduction::Mean == 1 && at::Reduction::Sum == 2);
-
-Tensor& copy_into(const Tensor& value, Tensor& out) {
-  TORCH_CHECK(out.dtype() == value.dtype(), "Expected out tensor to have dtype ", value.dtype(), ", but got ",
-              out.dtype(), " instead");
-  at::native::resize_output(out, value.sizes());
-  return out.copy_(value);
-}
 
 // ---- Binary cross-entropy
 // --------------------------------------------------------------------------------------------

@@ -1,7 +1,6 @@
 // Multi-class and multi-label margin losses.
 #include <ATen/core/Reduction.h>
 #include <ATen/native/LossMulti.h>
-#include <ATen/native/Resize.h>
 #include <torch/library.h>
 
 #include "bridge/checked.h"
@@ -23,12 +22,6 @@ void check_dtype(const char* kernel, const Tensor& t) {
 void expect_type(const Tensor& t, at::ScalarType expected) {
   TORCH_CHECK(!t.defined() || t.scalar_type() == expected, "expected scalar type ", expected, " but found ",
               t.scalar_type());
-}
-Tensor& copy_into(const Tensor& value, Tensor& out) {
-  TORCH_CHECK(out.dtype() == value.dtype(), "Expected out tensor to have dtype ", value.dtype(), ", but got ",
-              out.dtype(), " instead");
-  at::native::resize_output(out, value.sizes());
-  return out.copy_(value);
 }
 
 // A loss without a batch dimension is a scalar: its "rows" are summed, which are one.

@@ -1,6 +1,5 @@
 // Batch norm. native_batch_norm, _native_batch_norm_legit and _batch_norm_with_update are one computation behind
 // different schemas.
-#include <ATen/native/Resize.h>
 
 #include "bridge/checked.h"
 #include "bridge/operators.h"
@@ -122,16 +121,10 @@ std::tuple<Tensor, Tensor, Tensor, Tensor> with_update(const Tensor& input, OptT
   return {y, mean, invstd, minitorch::empty({0}, at::kByte)};
 }
 
-void move_into(const Tensor& out, const Tensor& value) {
-  TORCH_CHECK(out.scalar_type() == value.scalar_type(), "Expected out tensor to have dtype ", value.dtype(),
-              ", but got ", out.dtype(), " instead");
-  at::native::resize_output(out, value.sizes());
-  out.copy_(value);
-}
 ThreeRefs move_into(Three values, Tensor& a, Tensor& b, Tensor& c) {
-  move_into(a, std::get<0>(values));
-  move_into(b, std::get<1>(values));
-  move_into(c, std::get<2>(values));
+  copy_into(std::get<0>(values), a);
+  copy_into(std::get<1>(values), b);
+  copy_into(std::get<2>(values), c);
   return {a, b, c};
 }
 

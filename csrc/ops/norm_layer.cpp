@@ -107,12 +107,10 @@ std::tuple<at::Tensor, at::Tensor> fused_rms_norm(const at::Tensor& input, at::I
   const auto compute = at::toOpMathType(input.scalar_type());
   at::Tensor y = empty(input.sizes(), input.scalar_type());
   at::Tensor rstd = empty(stat_shape(input, normalized_shape), compute);
-  const double default_eps = compute == at::kDouble ? std::numeric_limits<double>::epsilon()
-                                                    : static_cast<double>(std::numeric_limits<float>::epsilon());
   if (rstd.numel() > 0)
     layer_norm_kernel({to_dtype(x.scalar_type()), to_dtype(x.scalar_type()), to_dtype(compute), false, rstd.numel(),
-                       cols, eps.value_or(default_eps), input_ptr(x), input_ptr(weight), nullptr, output_ptr(y),
-                       nullptr, output_ptr(rstd)});
+                       cols, eps.value_or(rms_norm_eps(compute)), input_ptr(x), input_ptr(weight), nullptr,
+                       output_ptr(y), nullptr, output_ptr(rstd)});
   return {y, rstd};
 }
 

@@ -3,6 +3,8 @@
 #include <ATen/ATen.h>
 #include <ATen/native/cpu/mixed_data_type.h>
 
+#include <limits>
+
 #include "bridge/tensor.h"
 
 namespace minitorch {
@@ -16,6 +18,12 @@ inline void* output_ptr(const at::Tensor& t) { return t.defined() ? t.mutable_da
 inline void check_floating(const char* kernel, const at::Tensor& t) {
   TORCH_CHECK_NOT_IMPLEMENTED(at::isFloatingType(t.scalar_type()) && size_of(static_cast<DType>(t.scalar_type())) != 0,
                               '"', kernel, "\" not implemented for '", c10::toString(t.scalar_type()), "'");
+}
+
+// What rms_norm adds where no eps is given.
+inline double rms_norm_eps(at::ScalarType compute) {
+  return compute == at::kDouble ? std::numeric_limits<double>::epsilon()
+                                : static_cast<double>(std::numeric_limits<float>::epsilon());
 }
 
 // The dtype of parameters and statistics: the input's, or float when a 16-bit input has float parameters. The first

@@ -1,6 +1,5 @@
 // Average pooling, regular and adaptive.
 #include <ATen/native/AdaptivePooling.h>
-#include <ATen/native/Resize.h>
 #include <ATen/ops/avg_pool2d_backward_meta.h>
 #include <ATen/ops/avg_pool2d_meta.h>
 #include <ATen/ops/avg_pool3d_backward_meta.h>
@@ -137,9 +136,7 @@ Tensor adaptive_average_backward(const Tensor& dy, const Tensor& x) {
   return dx;
 }
 Tensor& adaptive_avg_pool3d_backward_out(const Tensor& dy, const Tensor& x, Tensor& dx) {
-  const Tensor result = adaptive_average_backward<kAdaptive3d>(dy, x);
-  at::native::resize_output(dx, result.sizes());
-  return dx.copy_(result);
+  return resize_and_copy(adaptive_average_backward<kAdaptive3d>(dy, x), dx);
 }
 
 MT_OPERATORS(aten, PrivateUse1, m) {

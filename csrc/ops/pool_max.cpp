@@ -185,12 +185,6 @@ Tensor max_pool3d_backward(const Tensor& dy, const Tensor& x, IntArrayRef kernel
   max_backward("max_pool3d_backward", dy, x, indices, dx, 3, PoolInts::none);
   return dx;
 }
-Tensor& copy_into(const Tensor& value, Tensor& out) {
-  TORCH_CHECK(out.dtype() == value.dtype(), "Expected out tensor to have dtype ", value.dtype(), ", but got ",
-              out.dtype(), " instead");
-  at::native::resize_output(out, value.sizes());
-  return out.copy_(value);
-}
 Tensor& max_pool3d_backward_out(const Tensor& dy, const Tensor& x, IntArrayRef kernel, IntArrayRef stride,
                                 IntArrayRef padding, IntArrayRef dilation, bool ceil_mode, const Tensor& indices,
                                 Tensor& dx) {

@@ -1,7 +1,6 @@
 // Operators that native has kernels for and that are a few calls of ours: products of integers, sums with a ReLU, row
 // pointers of sparse matrices, the two layouts of a batch of sequences.
 #include <ATen/ATen.h>
-#include <ATen/native/Resize.h>
 #include <ATen/ops/_convert_indices_from_coo_to_csr_meta.h>
 #include <ATen/ops/_convert_indices_from_csr_to_coo_meta.h>
 #include <torch/library.h>
