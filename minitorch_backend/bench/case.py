@@ -65,15 +65,12 @@ class Setup:
         dtype = dtype or self.dtype
         drawn = torch.float64 if dtype in (torch.float64, torch.complex128) else torch.float32
         drawn = torch.complex64 if dtype == torch.complex64 else drawn
-        draw = lambda count, g: torch.randn(count, generator=g, dtype=drawn)  # noqa: E731
-        values = self._draw(("normal", shape, drawn), lambda g: _repeated(draw, shape, g))
+        values = self._draw(("normal", shape, drawn), lambda g: _repeated(torch.randn, shape, g, drawn))
         return self.place((values * scale).to(dtype)).requires_grad_(grad)
 
     def uniform(self, *shape: int, low: float = 0.0, high: float = 1.0, dtype: torch.dtype | None = None) -> Any:
         """Uniform random numbers."""
-        values = self._draw(
-            ("uniform", shape), lambda g: _repeated(lambda count, g: torch.rand(count, generator=g), shape, g)
-        )
+        values = self._draw(("uniform", shape), lambda g: _repeated(torch.rand, shape, g))
         return self.place((values * (high - low) + low).to(dtype or self.dtype))
 
     def integers(self, high: int, *shape: int, dtype: torch.dtype = torch.int64) -> torch.Tensor:
@@ -98,11 +95,14 @@ class Setup:
 
 
 def _repeated(
-    draw: Callable[[int, torch.Generator], torch.Tensor], shape: tuple[int, ...], generator: torch.Generator
+    draw: Callable[..., torch.Tensor],
+    shape: tuple[int, ...],
+    generator: torch.Generator,
+    dtype: torch.dtype = torch.float32,
 ) -> torch.Tensor:
     """Random numbers of a shape. They repeat after MOST_DRAWN: drawing takes a second for every 100 million."""
     count = math.prod(shape)
-    values = draw(min(count, MOST_DRAWN), generator)
+    values = draw(min(count, MOST_DRAWN), generator=generator, dtype=dtype)
     return values.repeat(-(-count // MOST_DRAWN))[:count].view(shape) if count > MOST_DRAWN else values.view(shape)
 
 

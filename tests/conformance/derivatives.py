@@ -40,29 +40,26 @@ def outputs_of(op: OpInfo, sample: SampleInput, arguments: tuple) -> list[torch.
 
 
 def gradient(
-    op: OpInfo, sample: SampleInput, arguments: tuple, cross: Callable[[Any], Any]
-) -> list[torch.Tensor] | None:
+    op: OpInfo, sample: SampleInput, arguments: tuple, cross: Callable[[Any], Any], create_graph: bool = False
+) -> list[torch.Tensor | None] | None:
     """Gradients of the leaves for random output gradients; None if nothing requires any."""
     inputs = [t for t in tensors_in(arguments) if t.requires_grad]
     outputs = [t for t in outputs_of(op, sample, arguments) if t.requires_grad]
     if not inputs or not outputs:
         return None
-    return list(torch.autograd.grad(outputs, inputs, seeds_for(op, outputs, cross), allow_unused=True))
+    seeds = seeds_for(op, outputs, cross)
+    return list(torch.autograd.grad(outputs, inputs, seeds, create_graph=create_graph, allow_unused=True))
 
 
 def second_gradient(
     op: OpInfo, sample: SampleInput, arguments: tuple, cross: Callable[[Any], Any]
 ) -> list[torch.Tensor] | None:
     """Gradients of the leaves of a random combination of their gradients; None if there is nothing to differentiate."""
-    inputs = [t for t in tensors_in(arguments) if t.requires_grad]
-    outputs = [t for t in outputs_of(op, sample, arguments) if t.requires_grad]
-    if not inputs or not outputs:
-        return None
-    seeds = seeds_for(op, outputs, cross)
-    first = torch.autograd.grad(outputs, inputs, seeds, create_graph=True, allow_unused=True)
+    first = gradient(op, sample, arguments, cross, create_graph=True) or []
     first = [t for t in first if t is not None and t.requires_grad]
     if not first:
         return None
+    inputs = [t for t in tensors_in(arguments) if t.requires_grad]
     return list(torch.autograd.grad(first, inputs, seeds_for(op, first, cross), allow_unused=True))
 
 

@@ -1,5 +1,6 @@
 """What goes wrong on a GPU: memory that runs out midway, that others hold, or that another stream still uses; interrupts."""
 
+import contextlib
 import gc
 import os
 import pathlib
@@ -179,17 +180,26 @@ sys.stdin.readline()
 """
 
 
-def test_a_gpu_full_of_somebody_elses_memory():
-    torch.ones(1, device=DEVICE)
-    mt.empty_cache()
+@contextlib.contextmanager
+def full_gpu(mebibytes_left):
+    """Inside, another process holds the GPU's memory."""
     code = "import torch, minitorch_backend\nmt = torch.minitorch\n" + HOG
     hog = subprocess.Popen(
-        [sys.executable, "-c", code, "700"],
+        [sys.executable, "-c", code, str(mebibytes_left)],
         env=environment(), stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
     )  # fmt: skip
     try:
         if hog.stdout.readline() != "full\n":
             pytest.skip("the other process could not fill the GPU")
+        yield
+    finally:
+        hog.communicate("\n", timeout=60)
+
+
+def test_a_gpu_full_of_somebody_elses_memory():
+    torch.ones(1, device=DEVICE)
+    mt.empty_cache()
+    with full_gpu(700):
         assert mt.mem_get_info()[0] < 2 * GiB
         with pytest.raises(torch.OutOfMemoryError) as error:
             torch.empty(4 * GiB, dtype=torch.uint8, device=DEVICE)
@@ -197,8 +207,6 @@ def test_a_gpu_full_of_somebody_elses_memory():
         assert "Tried to allocate 4.00 GiB" in text and "is free" in text
         x = torch.arange(1000.0).to(DEVICE)  # what fits, goes on
         assert x.sum().item() == 499500
-    finally:
-        hog.communicate("\n", timeout=60)
     assert torch.ones(4 * GiB, dtype=torch.uint8, device=DEVICE)[-1].item() == 1
     mt.empty_cache()
 
@@ -206,14 +214,7 @@ def test_a_gpu_full_of_somebody_elses_memory():
 def test_starting_on_a_full_gpu():
     """A process that finds no room says so at its first tensor, by the exception that is for it."""
     mt.empty_cache()
-    code = "import torch, minitorch_backend\nmt = torch.minitorch\n" + HOG
-    hog = subprocess.Popen(
-        [sys.executable, "-c", code, "16"],
-        env=environment(), stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
-    )  # fmt: skip
-    try:
-        if hog.stdout.readline() != "full\n":
-            pytest.skip("the other process could not fill the GPU")
+    with full_gpu(16):
         out = run("""
 try:
     x = torch.ones(64 << 20, device="minitorch")
@@ -222,8 +223,6 @@ try:
 except torch.OutOfMemoryError as error:
     print("OutOfMemoryError", "out of memory" in str(error))
 """)
-    finally:
-        hog.communicate("\n", timeout=60)
     assert out in ("OutOfMemoryError True\n", "room\n"), out
 
 
