@@ -1,0 +1,60 @@
+"""The results of the last whole run are those of this tree's claims, and the pages say what they say."""
+
+import importlib.util
+import pathlib
+
+import pytest
+import torch
+from torch.testing._internal.common_methods_invocations import op_db
+
+from minitorch_backend import coverage
+from tests import older_torch
+from tests.conformance import results
+from tests.conformance.checks import applies
+from tests.conformance.expected_failures import EXPECTED_FAILURES, reason
+from tests.conformance.families import CLAIMED
+from tests.conformance.variants import SAMPLES, VARIANTS
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+OPS = {op.formatted_name: op for op in op_db}
+
+pytestmark = pytest.mark.skipif(older_torch.version(torch.__version__) < (2, 13), reason="results are for torch 2.13")
+
+
+def test_results_cover_the_claims():
+    run = results.read()
+    assert tuple(run["variants"]) == VARIANTS and run["about"]["samples"] == SAMPLES
+    expected = {(op, str(d).removeprefix("torch.")) for op in CLAIMED for d in OPS[op].supported_dtypes("cpu")}
+    found = {(op, dtype) for op, dtypes in run["rows"].items() for dtype in dtypes}
+    assert found == expected, "run `make conformance` and `make coverage`"
+
+
+def test_failures_are_those_expected():
+    """An expected failure is one in the results, and every other row passes or has nothing to check."""
+    used = set()
+    for op, dtypes in results.read()["rows"].items():
+        for dtype, letters in dtypes.items():
+            for variant, letter in zip(VARIANTS, letters, strict=True):
+                why = reason(op, variant, dtype)
+                if not applies(OPS[op], getattr(torch, dtype), variant):
+                    assert letter == "-", (op, dtype, variant)
+                elif letter != "-":
+                    assert letter == ("p" if why is None else "x"), (op, dtype, variant)
+                used.add((op, why) if letter == "x" else None)
+    assert {(op, why) for op, _, _, why in EXPECTED_FAILURES} <= used
+
+
+def test_few_rows_are_expected_to_fail():
+    total = sum(results.counts(results.read()["rows"]).values(), start=results.collections.Counter())
+    assert total["x"] <= 0.01 * (total["p"] + total["x"])
+
+
+def test_pages_are_current():
+    spec = importlib.util.spec_from_file_location("coverage_tool", ROOT / "tools/coverage.py")
+    tool = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(tool)
+    readme = (ROOT / "README.md").read_text()
+    assert tool.badge(results.read()) in readme, "run `make coverage`"
+    assert tool.page(coverage.operators(), results.read()) == (ROOT / "docs/coverage.md").read_text(), (
+        "run `make coverage`"
+    )
