@@ -4,6 +4,7 @@ import os
 from typing import Any
 
 import torch
+from torch import AcceleratorError, OutOfMemoryError
 
 from minitorch_backend import (
     _C,
@@ -19,7 +20,9 @@ from minitorch_backend.random import *  # noqa: F403
 from minitorch_backend.streams import *  # noqa: F403
 
 __all__ = [
+    "AcceleratorError",
     "DeviceProperties",
+    "OutOfMemoryError",
     "can_device_access_peer",
     "current_device",
     "default_generators",
@@ -32,9 +35,12 @@ __all__ = [
     "get_device_name",
     "get_device_properties",
     "init",
+    "ipc_collect",
     "is_available",
     "is_bf16_supported",
+    "is_current_stream_capturing",
     "is_initialized",
+    "is_tf32_supported",
     "set_device",
     "synchronize",
     *memory.__all__,
@@ -139,6 +145,20 @@ def can_device_access_peer(device: "torch.device | str | int", peer_device: "tor
 def is_bf16_supported(including_emulation: bool = True) -> bool:
     """True: every kernel takes bfloat16 and accumulates in float."""
     return True
+
+
+def is_tf32_supported() -> bool:
+    """Whether products of float32 can round their factors to tf32: on GPUs. The CPU always takes them as they are."""
+    return get_device_capability() >= (8, 0)
+
+
+def is_current_stream_capturing() -> bool:
+    """False: work is run, never recorded into a graph."""
+    return False
+
+
+def ipc_collect() -> None:
+    """Does nothing: no memory is kept for other processes beyond the tensors that share it."""
 
 
 def get_amp_supported_dtype() -> "list[torch.dtype]":

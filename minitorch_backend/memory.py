@@ -3,6 +3,7 @@
 import os
 import pickle
 import sys
+import warnings
 from collections import OrderedDict
 from typing import Any, Literal
 
@@ -16,17 +17,23 @@ __all__ = [
     "_record_memory_history",
     "_snapshot",
     "empty_cache",
+    "get_allocator_backend",
     "get_per_process_memory_fraction",
     "max_memory_allocated",
     "max_memory_reserved",
+    "max_memory_cached",
     "mem_get_info",
     "memory_allocated",
     "memory_block",
+    "memory_cached",
     "memory_reserved",
     "memory_snapshot",
     "memory_stats",
+    "memory_stats_as_nested_dict",
     "memory_summary",
     "reset_accumulated_memory_stats",
+    "reset_max_memory_allocated",
+    "reset_max_memory_cached",
     "reset_peak_memory_stats",
     "set_per_process_memory_fraction",
 ]
@@ -43,6 +50,18 @@ def memory_stats(device: Device = None) -> "OrderedDict[str, int]":
     Requests up to 1 MiB are in the small pool.
     """
     return OrderedDict(sorted(_C.memory_stats(_get_device_index(device, optional=True)).items()))
+
+
+def memory_stats_as_nested_dict(device: Device = None) -> "dict[str, Any]":
+    """:func:`memory_stats` as dictionaries within each other: ``["allocated_bytes"]["all"]["current"]``."""
+    nested: dict[str, Any] = {}
+    for key, value in memory_stats(device).items():
+        *outer, last = key.split(".")
+        place = nested
+        for name in outer:
+            place = place.setdefault(name, {})
+        place[last] = value
+    return nested
 
 
 def memory_allocated(device: Device = None) -> int:
@@ -73,6 +92,39 @@ def reset_peak_memory_stats(device: Device = None) -> None:
 def reset_accumulated_memory_stats(device: Device = None) -> None:
     """Let the sums (``allocated``, ``freed``, the counters) start again from zero."""
     _C.reset_accumulated_memory_stats(_get_device_index(device, optional=True))
+
+
+def _renamed(old: str, new: str) -> None:
+    warnings.warn(f"torch.minitorch.{old} is named torch.minitorch.{new}", FutureWarning, stacklevel=3)
+
+
+def memory_cached(device: Device = None) -> int:
+    """Deprecated name of :func:`memory_reserved`, as in ``torch.cuda``."""
+    _renamed("memory_cached", "memory_reserved")
+    return memory_reserved(device)
+
+
+def max_memory_cached(device: Device = None) -> int:
+    """Deprecated name of :func:`max_memory_reserved`, as in ``torch.cuda``."""
+    _renamed("max_memory_cached", "max_memory_reserved")
+    return max_memory_reserved(device)
+
+
+def reset_max_memory_allocated(device: Device = None) -> None:
+    """Deprecated name of :func:`reset_peak_memory_stats`, as in ``torch.cuda``."""
+    _renamed("reset_max_memory_allocated", "reset_peak_memory_stats")
+    reset_peak_memory_stats(device)
+
+
+def reset_max_memory_cached(device: Device = None) -> None:
+    """Deprecated name of :func:`reset_peak_memory_stats`, as in ``torch.cuda``."""
+    _renamed("reset_max_memory_cached", "reset_peak_memory_stats")
+    reset_peak_memory_stats(device)
+
+
+def get_allocator_backend() -> str:
+    """``"native"``, as in ``torch.cuda``: the caching allocator of the backend itself."""
+    return "native"
 
 
 def empty_cache() -> None:

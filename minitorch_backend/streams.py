@@ -14,6 +14,7 @@ __all__ = [
     "StreamContext",
     "current_stream",
     "default_stream",
+    "get_stream_from_external",
     "set_stream",
     "stream",
 ]
@@ -91,6 +92,11 @@ def default_stream(device: "torch.device | str | int | None" = None) -> Stream:
     """The stream that work goes to when none was chosen."""
     device_type = int(torch._C._autograd.DeviceType.PrivateUse1)
     return Stream(stream_id=0, device_index=_existing(device), device_type=device_type)
+
+
+def get_stream_from_external(data_ptr: int, device: "torch.device | str | int | None" = None) -> ExternalStream:
+    """A stream that other code made: :class:`ExternalStream` under the name that ``torch.cuda`` has."""
+    return ExternalStream(data_ptr, device)
 
 
 def set_stream(stream: "torch.Stream | None") -> None:

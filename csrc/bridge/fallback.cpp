@@ -9,10 +9,12 @@
 #include <torch/library.h>
 
 #include <chrono>
+#include <cstring>
 #include <map>
 #include <mutex>
 #include <unordered_map>
 
+#include "bridge/refusal.h"
 #include "bridge/tensor.h"
 #include "bridge/transfer.h"
 #include "kernels/kernel.h"
@@ -204,9 +206,12 @@ void fallback(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
   finish_fallback(name, crossing.bytes, start);
 }
 
-void report_missing_kernel(const char* kernel, const char* backend_name, const char* detail) {
-  TORCH_CHECK_NOT_IMPLEMENTED(false, "\"", kernel, "\" not implemented for '", detail, "' on minitorch's ",
-                              backend_name, " backend");
+// Kernels write dtypes as Python does, native's errors as C++ does.
+void report_missing_kernel(const char* kernel, const char*, const char* detail) {
+  for (int i = 0; i < static_cast<int>(at::ScalarType::NumOptions); i++)
+    if (std::strcmp(name_of(static_cast<DType>(i)), detail) == 0)
+      throw NoKernel(kernel, static_cast<at::ScalarType>(i));
+  throw NoKernel(kernel, std::string(detail));
 }
 
 void report_index_fault(const char* what, int64_t index, int64_t size) {

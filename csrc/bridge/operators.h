@@ -5,13 +5,14 @@
 //   }
 //
 // around ours: a function of the table runs with the device of its first tensor as the current one, on whose stream
-// kernels are launched and whose memory is allocated.
+// kernels are launched and whose memory is allocated. Errors about missing kernels learn the operator's name there.
 #pragma once
 #include <torch/library.h>
 
 #include <type_traits>
 #include <utility>
 
+#include "bridge/refusal.h"
 #include "bridge/tensor.h"
 #include "runtime/backend.h"
 
@@ -58,8 +59,9 @@ class Operators {
   template <class F>
   void impl(const char* name, F f) const {
     if constexpr (std::is_function_v<std::remove_pointer_t<F>>) {
-      library_.impl(name, guarded(f));
+      library_.impl(name, guarded(f, name_for_errors(name)));
     } else if constexpr (requires { typename Guarded<F>::Pointer; }) {
+      if (Guarded<F>::name == nullptr) Guarded<F>::name = name_for_errors(name);
       library_.impl(name, typename Guarded<F>::Pointer());
     } else {
       library_.impl(name, std::move(f));
@@ -72,17 +74,26 @@ class Operators {
   struct Guarded;
   template <class R, class... Args, R (*f)(Args...)>
   struct Guarded<c10::CompileTimeFunctionPointer<R(Args...), f>> {
+    static inline const char* name = nullptr;  // of a function that several operators have, the first one's
     static R call(Args... args) {
       const OperatorGuard guard(args...);
-      return f(std::forward<Args>(args)...);
+      try {
+        return f(std::forward<Args>(args)...);
+      } catch (const NoKernel& missing) {
+        refuse(name, missing);
+      }
     }
     using Pointer = c10::CompileTimeFunctionPointer<R(Args...), &call>;
   };
   template <class R, class... Args>
-  static auto guarded(R (*f)(Args...)) {
-    return [f](Args... args) -> R {
+  static auto guarded(R (*f)(Args...), const char* name) {
+    return [f, name](Args... args) -> R {
       const OperatorGuard guard(args...);
-      return f(std::forward<Args>(args)...);
+      try {
+        return f(std::forward<Args>(args)...);
+      } catch (const NoKernel& missing) {
+        refuse(name, missing);
+      }
     };
   }
 

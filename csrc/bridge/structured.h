@@ -174,9 +174,20 @@ struct Structured<Base, R (C::*)(Args...)> {
   template <size_t>
   using TensorValue = at::Tensor;
 
+  static inline const char* name = nullptr;  // for errors
+
   template <class Operation>
   static void run(Operation& op, Args... args) {
     const OperatorGuard guard(args...);
+    try {
+      run_guarded(op, args...);
+    } catch (const NoKernel& missing) {
+      refuse(name, missing);
+    }
+  }
+
+  template <class Operation>
+  static void run_guarded(Operation& op, Args... args) {
     // TensorIterator checks devices itself, and allows CPU scalars where native does.
     constexpr bool iterates = std::is_base_of_v<at::TensorIteratorBase, Base>;
     std::conditional_t<iterates, AllocationCheck, DeviceCheck> inputs;
@@ -238,6 +249,7 @@ struct Inplace<Base, R (C::*)(Self, Rest...)> {
 template <class Base>
 void structured(torch::Library& m, const char* functional, const char* inplace, const char* out) {
   using Functions = typename structured_detail::Structured<Base>::template Functions<>;
+  structured_detail::Structured<Base>::name = name_for_errors(functional ? functional : inplace ? inplace : out);
   if (functional) m.impl(functional, TORCH_FN(Functions::functional));
   if (out) m.impl(out, TORCH_FN(Functions::out));
   using Meta = structured_detail::Signature<decltype(&Base::meta)>;

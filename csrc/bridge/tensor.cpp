@@ -5,6 +5,7 @@
 #include <ATen/native/Resize.h>
 #include <c10/core/TensorImpl.h>
 
+#include "bridge/refusal.h"
 #include "bridge/storage.h"
 #include "runtime/backend.h"
 
@@ -66,9 +67,7 @@ at::Tensor empty_strided(at::IntArrayRef sizes, at::IntArrayRef strides, at::Sca
 bool has_kernels(at::ScalarType type) { return size_of(static_cast<DType>(type)) != 0; }
 
 DType to_dtype(at::ScalarType type) {
-  TORCH_CHECK_NOT_IMPLEMENTED(has_kernels(type), "minitorch has no kernels for dtype ", type,
-                              ": tensors of it can be moved and converted; convert this one first, or compute on "
-                              "native CPU");
+  if (C10_UNLIKELY(!has_kernels(type))) throw NoKernel("minitorch", type);
   return static_cast<DType>(type);
 }
 

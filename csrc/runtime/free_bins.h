@@ -19,6 +19,7 @@ inline constexpr size_t kBlockAlignment = 64;
 inline constexpr size_t kSmallLimit = size_t{1} << 20;   // requests up to here go to the small pool, as PyTorch's do
 inline constexpr size_t kQuickLimit = size_t{32} << 10;  // requests up to here have a list of their exact size
 inline constexpr size_t kSegmentAlignment = size_t{2} << 20;  // a huge page
+inline constexpr size_t kSmallestSegment = size_t{64} << 10;
 
 inline size_t round_up(size_t n, size_t step) { return (n + step - 1) / step * step; }
 

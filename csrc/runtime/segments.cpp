@@ -108,7 +108,7 @@ bool CachingAllocator::grow(Pool& pool, size_t size, const std::shared_ptr<void>
   const size_t exact = round_up(size, kSegmentAlignment);
   const size_t growth =
       std::clamp(round_up(reserved / 8, kSegmentAlignment), kSmallestGrowth[pool.large], kLargestGrowth);
-  for (const size_t bytes : {std::max(exact, growth), exact, round_up(size, size_t{64} << 10)}) {
+  for (const size_t bytes : {std::max(exact, growth), exact, round_up(size, kSmallestSegment)}) {
     if (reserved + bytes > limit_) continue;
     void* const base = system_allocate(bytes);
     if (base == nullptr) continue;

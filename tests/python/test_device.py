@@ -33,6 +33,38 @@ def test_one_import_is_enough(package):
     subprocess.run([sys.executable, "-c", code], check=True, cwd=".")
 
 
+# What torch.cuda and torch.xpu have that this device does not, by the reason.
+ELSEWHERE = {
+    "graphs of recorded work": "CUDAGraph XPUGraph graph graphs graph_pool_handle make_graphed_callables",
+    "other allocators and pools": "CUDAPluggableAllocator XPUPluggableAllocator MemPool use_mem_pool "
+    "change_current_allocator caching_allocator_alloc caching_allocator_delete caching_allocator_disabled "
+    "caching_allocator_enable",
+    "figures of the driver's tools": "clock_rate device_memory_used list_gpu_processes memory_usage power_draw "
+    "temperature utilization",
+    "figures of pinned memory": "host_memory_stats host_memory_stats_as_nested_dict reset_peak_host_memory_stats "
+    "reset_accumulated_host_memory_stats",
+    "vendor libraries": "cudart cudaStatus CudaError check_error current_blas_handle current_solver_handle has_magma "
+    "has_half nccl nvtx jiterator tunable sparse profiler GreenContext get_arch_list get_gencode_flags",
+    "made lazily": "DeferredCudaCallError",
+    "autocast, under torch.amp": "amp",
+    "warnings of synchronisation": "get_sync_debug_mode set_sync_debug_mode",
+}
+
+
+@pytest.mark.parametrize("module", [torch.cuda, torch.xpu])
+def test_scripts_find_what_other_devices_have(module):
+    kinds = ("Tensor", "Storage")  # the typed classes of old
+    missing = {n for n in module.__all__ if not hasattr(mt, n) and not n.endswith(kinds)}
+    assert missing <= set(" ".join(ELSEWHERE.values()).split())
+    assert mt.OutOfMemoryError is torch.OutOfMemoryError and mt.AcceleratorError is torch.AcceleratorError
+    assert not mt.is_current_stream_capturing() and mt.ipc_collect() is None
+    assert mt.get_allocator_backend() == "native"
+    if mt.get_device_properties().backend == "cpu":
+        assert not mt.is_tf32_supported()
+        with pytest.raises(RuntimeError):
+            mt.get_stream_from_external(1)
+
+
 def test_accelerator_is_this_device():
     assert torch.accelerator.is_available()
     assert torch.accelerator.current_accelerator() == torch.device("minitorch")

@@ -88,6 +88,31 @@ def test_keys_are_pytorchs_and_agree_with_accelerator():
     assert 0 < free <= total == mt.mem_get_info()[1]
 
 
+def test_statistics_as_nested_dictionaries():
+    flat, nested = mt.memory_stats(), mt.memory_stats_as_nested_dict()
+    assert nested["allocated_bytes"]["all"].keys() == {"current", "peak", "allocated", "freed"}
+
+    def leaves(value, path=()):
+        if not isinstance(value, dict):
+            return {".".join(path): value}
+        return {k: v for name, inner in value.items() for k, v in leaves(inner, (*path, name)).items()}
+
+    assert leaves(nested) == flat
+
+
+def test_names_of_old():
+    for old, new in [("memory_cached", mt.memory_reserved), ("max_memory_cached", mt.max_memory_reserved)]:
+        with pytest.warns(FutureWarning, match=new.__name__):
+            assert getattr(mt, old)() == new()
+    for old in ("reset_max_memory_allocated", "reset_max_memory_cached"):
+        x = torch.empty(MiB, device="minitorch")
+        del x
+        assert mt.max_memory_allocated() > mt.memory_allocated()
+        with pytest.warns(FutureWarning, match="reset_peak_memory_stats"):
+            getattr(mt, old)()
+        assert mt.max_memory_allocated() == mt.memory_allocated()
+
+
 @pytest.mark.parametrize("abbreviated", [False, True])
 def test_summary_is_a_table(abbreviated):
     lines = mt.memory_summary(abbreviated=abbreviated).splitlines()
@@ -153,6 +178,18 @@ print(torch.ones(3).to("minitorch").add(1).tolist())
 """
     done = run(code, MINITORCH_MEMORY_LIMIT="32M")
     assert "may take 32.00 MiB" in done.stdout and "[2.0, 2.0, 2.0]" in done.stdout, done.stderr
+
+
+def test_a_limit_below_the_smallest_piece_explains_itself():
+    code = """
+try:
+    torch.empty(10, device="minitorch")
+except torch.OutOfMemoryError as e:
+    print(e)
+"""
+    text = run(code, MINITORCH_MEMORY_LIMIT="1K").stdout
+    assert "Tried to allocate 40 bytes" in text and "may take 1.00 KiB" in text and "It holds 0 bytes" in text, text
+    assert "Memory is taken from the system in pieces of 64.00 KiB at least" in text
 
 
 def test_small_tensors_fit_beside_a_large_one_that_took_the_limit():

@@ -191,7 +191,9 @@ void bernoulli_tensor(RandomState& s, const PointwiseView& v) {
       load(p, ptrs[1] + i * p_stride, p_stride, m);
       for (int64_t j = 0; j < m; j++) {
         if (!(p[j] >= 0 && p[j] <= 1))
-          throw std::runtime_error("Expected p_in >= 0 && p_in <= 1 to be true, but got false.");
+          throw std::runtime_error(
+              "Expected p_in >= 0 && p_in <= 1 to be true, but got false.  (Could this error message be improved?  If "
+              "so, please report an enhancement request to PyTorch.)");
         out[j] = (wide ? t.uniform() : (t.word() & 0xffffff) * 0x1p-24) < p[j];
       }
       store(ptrs[0] + i * out_stride, out_stride, out, m);

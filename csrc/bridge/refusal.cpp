@@ -1,0 +1,55 @@
+// See refusal.h.
+#include "bridge/refusal.h"
+
+#include <algorithm>
+#include <mutex>
+#include <unordered_set>
+
+#include "bridge/native_names.h"
+#include "core/dtype.h"
+#include "runtime/backend.h"
+
+namespace minitorch {
+
+namespace {
+constexpr c10::SourceLocation kHere{"refuse", __FILE__, __LINE__};
+
+std::string text_of(const std::string& op, const NoKernel::Missing& missing) {
+  std::string what, advice;
+  if (const auto* dtype = std::get_if<c10::ScalarType>(&missing)) {
+    what = std::string("for '") + c10::toString(*dtype) + "' ";
+    if (size_of(static_cast<DType>(*dtype)) == 0)
+      advice = ": tensors of this dtype can be moved and converted; convert this one first, or compute on native CPU";
+  } else if (!std::get<std::string>(missing).empty()) {
+    what = std::get<std::string>(missing) + " ";
+  }
+  return "\"" + op + "\" not implemented " + what + "on minitorch's " + backend().name() + " backend" + advice;
+}
+}  // namespace
+
+NoKernel::NoKernel(const std::string& kernel, Missing missing)
+    : c10::NotImplementedError(kHere, text_of(kernel, missing)), missing_(std::move(missing)) {}
+
+NoKernel::NoKernel(const NoKernel& from, const char* op, const std::string& text)
+    : c10::NotImplementedError(kHere, text), missing_(from.missing_), op_(op) {}
+
+const char* name_for_errors(const char* op) {
+  std::string name = op;
+  name.resize(std::min(name.find('.'), name.size()));
+  const bool dunder = name.size() > 2 && name.compare(name.size() - 2, 2, "__") == 0;
+  if (name.size() > 1 && name.back() == '_' && !dunder) name.pop_back();
+  static std::mutex mutex;
+  static auto& names = *new std::unordered_set<std::string>;
+  const std::lock_guard lock(mutex);
+  return names.insert(std::move(name)).first->c_str();
+}
+
+void refuse(const char* op, const NoKernel& from) {
+  if (const auto* dtype = std::get_if<c10::ScalarType>(&from.missing_))
+    if (const char* native = native_refusal(op, *dtype))
+      throw NoKernel(from, op, std::string("\"") + native + "\" not implemented for '" + c10::toString(*dtype) + "'");
+  if (from.op_ != nullptr) throw NoKernel(from);
+  throw NoKernel(from, op, text_of(op, from.missing_));
+}
+
+}  // namespace minitorch

@@ -1,0 +1,41 @@
+// What a user reads when an operator has no kernel for a dtype.
+//
+// A kernel serves a family and knows itself by the family's name ("scan"). What it throws therefore passes through the
+// function that the operator is registered with, which knows what the user called ("logcumsumexp"): a `catch` that
+// costs nothing until something is thrown.
+#pragma once
+#include <c10/core/ScalarType.h>
+#include <c10/util/Exception.h>
+
+#include <string>
+#include <variant>
+
+namespace minitorch {
+
+class NoKernel;
+
+// Throws the exception on, with native's text if native refuses this dtype to the operator as well, else with one that
+// names operator, dtype and backend. Of operators that call one another the outermost that native refuses counts, then
+// the innermost.
+[[noreturn]] void refuse(const char* op, const NoKernel& from);
+
+// Thrown by kernels and by the bridge.
+class NoKernel : public c10::NotImplementedError {
+ public:
+  // What there is no kernel for: a dtype, or anything else in words ("of matrices of this size").
+  using Missing = std::variant<c10::ScalarType, std::string>;
+  NoKernel(const std::string& kernel, Missing missing);
+
+ private:
+  friend void refuse(const char*, const NoKernel&);
+  NoKernel(const NoKernel& from, const char* op, const std::string& text);
+
+  Missing missing_;
+  const char* op_ = nullptr;  // the innermost operator that it passed, if any
+};
+
+// The name that an operator has in errors: without overload and without the underscore of in-place forms. The pointer
+// stays good.
+const char* name_for_errors(const char* op);
+
+}  // namespace minitorch
