@@ -5,7 +5,7 @@ from collections.abc import Iterable
 import torch
 
 from tests.conformance.calls import as_arguments, check_call, crossed, judged, samples_of
-from tests.conformance.compare import Context, Mismatch, call, compare_errors, compare_results
+from tests.conformance.compare import Context, Mismatch, call, call_native, compare_errors, compare_results
 from tests.conformance.crossing import cloned
 
 # Native writes outside of these forms of out=, which ends the process sooner or later.
@@ -68,7 +68,7 @@ def check_overlap(ctx: Context, arguments: tuple, expected: torch.Tensor, what: 
         a = (value, *cloned(arguments[1:]))
         a = (a[0], a[1], {**a[2], "out": out})
         there = crossed(ctx.op, a)
-        native = call(lambda a=a: ctx.op.op(a[0], *a[1], **a[2]))
+        native = call_native(ctx, lambda a=a: ctx.op.op(a[0], *a[1], **a[2]))
         ours = call(lambda a=there: ctx.op.op(a[0], *a[1], **a[2]))
         ctx.cases += 1
         rtol, atol = ctx.tolerance(expected.dtype)
