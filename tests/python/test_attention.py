@@ -60,8 +60,9 @@ def make(*shape, dtype=torch.float32, seed=0):
         (128, 128, 32, 32),
         (200, 60, 48, 48),
         (150, 200, 64, 64),
-    ]
-    + [(70, 90, 100, 72), (130, 150, 128, 128)],
+        (70, 90, 100, 72),
+        (130, 150, 128, 128),
+    ],
 )
 def test_shapes(queries, keys, head_dim, value_dim, dtype, causal):
     tensors = [
