@@ -118,8 +118,8 @@ def on_cuda(run: dict | None) -> list[str]:
         f"{about['device']}, torch {about['torch']}, commit {about['commit'][:10]}, {about['date'][:10]}, at most "
         f"{about['samples']} sample inputs a row: {checked:,} rows, {total['p']:,} pass "
         f"({100 * total['p'] / checked:.2f} %), {total['x']:,} are expected to fail as on the CPU, "
-        f"{total['F']:,} fail. Compared with native CPU; of operators that draw random numbers only what is not random. "
-        "Where a cell has two numbers, the second one counts the rows that do not pass.",
+        f"{total['F']:,} fail. Compared with native CPU; of operators that draw random numbers only what is not "
+        "random. Where a cell has two numbers, the second one counts the rows that do not pass.",
         "",
         *by_dtype(run),
         "",
