@@ -179,7 +179,7 @@ struct Place {
 };
 
 template <int R, int D>
-__global__ void __launch_bounds__(kBlock)
+__global__ void __launch_bounds__(kBlock, D == 64 ? 2 : 1)
     forward_kernel(const __grid_constant__ AttentionArgs a, const __grid_constant__ AttentionOperand out, float* lse) {
   extern __shared__ __align__(16) float memory[];
   constexpr int kRows = R * kSide;
