@@ -45,6 +45,7 @@ def page(table: dict[str, dict[str, str]], run: dict | None) -> str:
         "A composite operator works when the operators that it is composed of do.",
         "",
         *conformance(run),
+        *on_cuda(results.read(results.CUDA_PATH)),
     ]
     for status, title in (("missing", "Missing"), ("own", "Own kernels"), ("composite", "Composite")):
         lines += [f"## {title}", ""]
@@ -68,7 +69,7 @@ def conformance(run: dict | None) -> list[str]:
     title = ["## PyTorch's op_db", ""]
     if run is None:
         return [*title, "No whole run is recorded yet; `make conformance` makes one.", ""]
-    counts, total = results.counts(run["rows"]), totals(run)
+    total = totals(run)
     share = 100 * total["p"] / (total["p"] + total["x"])
     lines = [
         *title,
@@ -78,14 +79,8 @@ def conformance(run: dict | None) -> list[str]:
         f"sample inputs a row (float32, other dtypes): at most {run['about']['samples']}. Measured on the CPU by "
         "`make conformance`. Where a cell has two numbers, the second one counts the expected failures.",
         "",
-        "| dtype | " + " | ".join(VARIANTS) + " |",
-        "|---|" + "---:|" * len(VARIANTS),
+        *by_dtype(run),
     ]
-    present = {dtype for _, dtype in counts}
-    for dtype in (*DTYPES, *sorted(present - set(DTYPES))):
-        cells = [counts[v, dtype] for v in VARIANTS if dtype in present]
-        if cells:
-            lines.append(f"| {dtype} | " + " | ".join(cell(c) for c in cells) + " |")
     lines += ["", "Expected failures, strict: a row that begins to pass must leave the list.", ""]
     for op, variants, dtypes, why in EXPECTED_FAILURES:
         lines.append(
@@ -94,10 +89,48 @@ def conformance(run: dict | None) -> list[str]:
     return [*lines, ""]
 
 
+def by_dtype(run: dict) -> list[str]:
+    """A table of how many rows pass, by dtype and variant."""
+    counts = results.counts(run["rows"])
+    lines = ["| dtype | " + " | ".join(VARIANTS) + " |", "|---|" + "---:|" * len(VARIANTS)]
+    present = {dtype for _, dtype in counts}
+    for dtype in (*DTYPES, *sorted(present - set(DTYPES))):
+        cells = [counts[v, dtype] for v in VARIANTS if dtype in present]
+        if cells:
+            lines.append(f"| {dtype} | " + " | ".join(cell(c) for c in cells) + " |")
+    return lines
+
+
 def cell(c: collections.Counter) -> str:
-    if not c["p"] and not c["x"]:
-        return ""
-    return f"{c['p']}, {c['x']}" if c["x"] else str(c["p"])
+    short = c["x"] + c["F"]
+    return f"{c['p']}, {short}" if short else str(c["p"] or "")
+
+
+def on_cuda(run: dict | None) -> list[str]:
+    """The section on the last run on a GPU, with every row that fails there."""
+    if run is None:
+        return []
+    total, about = totals(run), run["about"]
+    checked = total["p"] + total["x"] + total["F"]
+    lines = [
+        "## The same on a GPU",
+        "",
+        f"{about['device']}, torch {about['torch']}, commit {about['commit'][:10]}, {about['date'][:10]}, at most "
+        f"{about['samples']} sample inputs a row: {checked:,} rows, {total['p']:,} pass "
+        f"({100 * total['p'] / checked:.2f} %), {total['x']:,} are expected to fail as on the CPU, "
+        f"{total['F']:,} fail. Compared with native CPU; of operators that draw random numbers only what is not "
+        "random. Where a cell has two numbers, the second one counts the rows that do not pass.",
+        "",
+        *by_dtype(run),
+        "",
+    ]
+    failing = [
+        f"- `{op}` {dtype}: " + ", ".join(v for v, letter in zip(VARIANTS, letters, strict=True) if letter == "F")
+        for op, dtypes in run["rows"].items()
+        for dtype, letters in dtypes.items()
+        if "F" in letters
+    ]
+    return [*lines, *(["Rows that fail:", "", *failing, ""] if failing else [])]
 
 
 def badge(run: dict) -> str:

@@ -24,6 +24,11 @@ void assert_writable(const at::Tensor& values, const at::Tensor& indices) {
   at::assert_no_internal_overlap(indices);
 }
 
+// A kernel whose threads write results while others still read the input needs an input of its own.
+at::Tensor apart(const at::Tensor& self, const at::Tensor& values, const at::Tensor& indices) {
+  return values.is_alias_of(self) || indices.is_alias_of(self) ? self.clone() : self;
+}
+
 struct Sort : at::meta::structured_sort_stable {
   void impl(const at::Tensor& self, std::optional<bool>, int64_t dim, bool descending, const at::Tensor& values,
             const at::Tensor& indices) {
@@ -31,8 +36,9 @@ struct Sort : at::meta::structured_sort_stable {
     at::assert_no_partial_overlap(values, self);
     if (self.numel() == 0) return;
     TORCH_CHECK(!self.is_complex(), " Sort does not support complex dtypes on CPU");
-    sort_kernel(view_of(values), view_of(indices), view_of(self), static_cast<int>(at::maybe_wrap_dim(dim, self.dim())),
-                descending);
+    const at::Tensor input = apart(self, values, indices);
+    sort_kernel(view_of(values), view_of(indices), view_of(input),
+                static_cast<int>(at::maybe_wrap_dim(dim, self.dim())), descending);
   }
 };
 
@@ -41,8 +47,9 @@ struct TopK : at::meta::structured_topk {
             const at::Tensor& indices) {
     assert_writable(values, indices);
     if (values.numel() == 0) return;
-    topk_kernel(view_of(values), view_of(indices), view_of(self), static_cast<int>(at::maybe_wrap_dim(dim, self.dim())),
-                k, largest);
+    const at::Tensor input = apart(self, values, indices);
+    topk_kernel(view_of(values), view_of(indices), view_of(input),
+                static_cast<int>(at::maybe_wrap_dim(dim, self.dim())), k, largest);
   }
 };
 
@@ -53,7 +60,8 @@ void select(SelectOp op, const at::Tensor& self, const at::Tensor& values, const
   if (values.numel() == 0) return;
   const bool missing = !keepdim && self.dim() > 0;
   const at::Tensor v = missing ? values.unsqueeze(dim) : values, i = missing ? indices.unsqueeze(dim) : indices;
-  select_kernel(op, view_of(v), view_of(i), view_of(self), static_cast<int>(dim), k);
+  const at::Tensor input = apart(self, values, indices);
+  select_kernel(op, view_of(v), view_of(i), view_of(input), static_cast<int>(dim), k);
 }
 
 std::tuple<at::Tensor&, at::Tensor&> kthvalue_out(const at::Tensor& self, int64_t k, int64_t dim, bool keepdim,

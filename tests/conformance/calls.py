@@ -9,13 +9,13 @@ from torch.testing._internal.opinfo.core import OpInfo, SampleInput
 
 from tests.conformance.choices import ANY_OF_EQUAL, GAUGES, TIES, settle_gauge, settle_kth, settle_ties
 from tests.conformance.compare import (
-    ASYNCHRONOUS,
     NO_JUDGE,
     Context,
     Judge,
     Mismatch,
     aliasing,
     call,
+    call_native,
     compare_errors,
     compare_results,
 )
@@ -106,11 +106,10 @@ def check_call(ctx: Context, function: Callable, arguments: tuple, what: str, fu
         judge = NO_JUDGE
     there = crossed(ctx.op, arguments)
     versions = [[t._version for t in tensors_in(a)] for a in (arguments, there)]
-    native = call(lambda: function(arguments[0], *arguments[1], **arguments[2]))
+    native = call_native(ctx, lambda: function(arguments[0], *arguments[1], **arguments[2]))
     ours = call(lambda: function(there[0], *there[1], **there[2]))
     compare_errors(native, ours)
     ctx.cases += 1
-    ctx.random = ASYNCHRONOUS and native.drew
     if ours.found_later:
         return
     if native.error is None:

@@ -11,7 +11,7 @@ from torch.utils._pytree import tree_map
 
 from tests.conformance.calls import as_arguments, crossed, judged, samples_of
 from tests.conformance.choices import TIES, UNORDERED
-from tests.conformance.compare import ASYNCHRONOUS, Context, Mismatch, call, compare_errors, compare_gradient
+from tests.conformance.compare import Context, Mismatch, call, call_native, compare_errors, compare_gradient
 from tests.conformance.crossing import Crossing, cloned, tensors_in
 
 # What only native lacks: a kernel for a dtype in the middle of a derivative, the derivative of a fused kernel's gradient.
@@ -95,7 +95,7 @@ def check_derivative(ctx: Context, derivative: Callable, sample: SampleInput, wh
     there = crossed(ctx.op, arguments)
 
     judge = judged(lambda a: derivative(ctx.op, sample, a, lambda t: t), cloned(arguments))
-    native = call(lambda: derivative(ctx.op, sample, arguments, lambda t: t))
+    native = call_native(ctx, lambda: derivative(ctx.op, sample, arguments, lambda t: t))
     ours = call(lambda: derivative(ctx.op, sample, there, Crossing()))
     if ours.error is None and NOT_DIFFERENTIABLE.search(str(native.error)):
         return
@@ -103,7 +103,6 @@ def check_derivative(ctx: Context, derivative: Callable, sample: SampleInput, wh
     if native.error is not None or native.result is None:
         return
     ctx.cases += 1
-    ctx.random = ASYNCHRONOUS and native.drew
     if ours.result is None:
         raise Mismatch(f"{what}: native's result requires grad, minitorch's does not")
     for j, (n, o) in enumerate(zip(native.result, ours.result, strict=True)):

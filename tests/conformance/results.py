@@ -3,16 +3,19 @@
     p  passes        x  expected failure (expected_failures.py)        -  the OpInfo has nothing to check
 
 `python -m tests.conformance.run --results` writes them, and refuses to write anything else; docs/coverage.md counts them.
+On a GPU it writes a file of its own, in which a row may also have the letter F: fails there.
 """
 
 import collections
 import json
 import pathlib
+from collections.abc import Callable
 
 from tests.conformance.expected_failures import reason
 from tests.conformance.variants import VARIANTS
 
 PATH = pathlib.Path(__file__).with_name("results.json")
+CUDA_PATH = pathlib.Path(__file__).with_name("results-cuda.json")
 LETTER = {"pass": "p", "expected": "x", "none": "-"}
 
 Table = dict[str, dict[str, str]]
@@ -27,26 +30,32 @@ def judged(row: dict) -> str:
     return "unexpected pass" if row["status"] == "pass" else "expected"
 
 
-def table_of(rows: list[dict]) -> Table:
-    """From rows of a run none of which is unexpected."""
+def on_cuda(row: dict) -> str:
+    """A row's letter there: the list of expected failures is the CPU's, and what fails beside it is recorded."""
+    status = judged(row)
+    return "p" if status == "unexpected pass" else LETTER.get(status, "F")
+
+
+def table_of(rows: list[dict], letter: Callable[[dict], str] = lambda row: LETTER[judged(row)]) -> Table:
+    """From rows of a run; with the usual letters none of them may be unexpected."""
     letters: dict[tuple[str, str], dict[str, str]] = collections.defaultdict(dict)
     for row in rows:
-        letters[row["op"], row["dtype"]][row["variant"]] = LETTER[judged(row)]
+        letters[row["op"], row["dtype"]][row["variant"]] = letter(row)
     table: Table = collections.defaultdict(dict)
     for (op, dtype), found in sorted(letters.items()):
-        table[op][dtype] = "".join(found[v] for v in VARIANTS)
+        table[op][dtype] = "".join(found.get(v, "-") for v in VARIANTS)
     return table
 
 
-def write(table: Table, about: dict) -> None:
+def write(table: Table, about: dict, path: pathlib.Path = PATH) -> None:
     lines = [f" {json.dumps(op)}: {json.dumps(table[op])}" for op in sorted(table)]
     head = f'{{"about": {json.dumps(about)},\n"variants": {json.dumps(VARIANTS)},\n"rows": {{\n'
-    PATH.write_text(head + ",\n".join(lines) + "\n}}\n")
+    path.write_text(head + ",\n".join(lines) + "\n}}\n")
 
 
-def read() -> dict | None:
+def read(path: pathlib.Path = PATH) -> dict | None:
     """The recorded run, or None where none has been recorded yet."""
-    return json.loads(PATH.read_text()) if PATH.exists() else None
+    return json.loads(path.read_text()) if path.exists() else None
 
 
 def counts(table: Table) -> dict[tuple[str, str], collections.Counter]:

@@ -58,3 +58,13 @@ def test_pages_are_current():
     assert tool.page(coverage.operators(), results.read()) == (ROOT / "docs/coverage.md").read_text(), (
         "run `make coverage`"
     )
+
+
+def test_a_run_on_a_gpu_records_what_fails():
+    def row(variant, status):
+        return {"op": "exp", "dtype": "float32", "variant": variant, "status": status}
+
+    rows = [row("forward", "pass"), row("noncontig", "fail"), row("layouts", "crash"), row("grad", "none")]
+    assert results.table_of(rows, results.on_cuda)["exp"]["float32"] == "pFF" + "-" * (len(VARIANTS) - 3)
+    with pytest.raises(KeyError):
+        results.table_of(rows)

@@ -15,6 +15,7 @@ from tests.conformance.compare import (
     Mismatch,
     Run,
     call,
+    call_native,
     compare_errors,
     compare_gradient,
     compare_results,
@@ -51,7 +52,8 @@ def check_vmap(ctx: Context, limit: int | None) -> None:
 
             arguments = tree_unflatten(batched, spec)
             there = crossed(ctx.op, arguments)
-            native, ours = call(lambda a=arguments: run(a)), call(lambda a=there: run(a))
+            native = call_native(ctx, lambda a=arguments: run(a))
+            ours = call(lambda a=there: run(a))
             try:
                 compare_errors(native, ours)
             except Mismatch as error:
@@ -120,7 +122,7 @@ def check_func(ctx: Context, limit: int | None) -> None:
                 return transform(torch.func.grad(loss_of(ctx, sample, spec, places, cross), numbers))(*a)
 
             judge = judged(exact, inputs)
-            expected = call(lambda: transform(torch.func.grad(native, numbers))(*inputs))
+            expected = call_native(ctx, lambda: transform(torch.func.grad(native, numbers))(*inputs))
             found = call(lambda: transform(torch.func.grad(ours, numbers))(*there))
             try:
                 compare_errors(expected, found)

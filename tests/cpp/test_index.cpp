@@ -106,6 +106,39 @@ TEST_F(Index, ReadsRowsAndElements) {
   }
 }
 
+// Rows of bytes that begin anywhere, of any length: kernels may move them in wider pieces.
+TEST_F(Index, MovesRowsOfAnyAlignment) {
+  constexpr int64_t kRows = 40, kCount = 90;
+  std::mt19937 engine(5);
+  for (int64_t width : {1, 2, 3, 4, 8, 12, 16, 33, 64})
+    for (int64_t offset : {0, 1, 2, 4, 8})
+      for (int64_t gap : {0, 1, 4, 16}) {
+        const int64_t pitch = width + gap;
+        Vector<uint8_t> table(kRows * pitch + offset), values(kCount * width, 0);
+        for (auto& x : table) x = static_cast<uint8_t>(engine());
+        const auto index = random_indices(kCount, kRows);
+        IndexArgs a;
+        a.ndim = 2, a.num_indices = 1, a.dtype = DType::U8, a.numel = kCount * width;
+        a.values = reinterpret_cast<char*>(values.data()), a.self = reinterpret_cast<char*>(table.data() + offset);
+        a.index[0] = reinterpret_cast<const char*>(index.data());
+        a.indexed_size[0] = kRows, a.indexed_stride[0] = pitch;
+        a.sizes[0] = width, a.sizes[1] = kCount;
+        a.values_strides[0] = a.self_strides[0] = 1;
+        a.values_strides[1] = width, a.self_strides[1] = 0;
+        a.index_strides[0][0] = 0, a.index_strides[0][1] = 8;
+        index_read_kernel(a);
+        const auto row = [&](int64_t r) { return offset + (index[r] < 0 ? index[r] + kRows : index[r]) * pitch; };
+        for (int64_t r = 0; r < kCount; r++)
+          for (int64_t c = 0; c < width; c++) ASSERT_EQ(values[r * width + c], table[row(r) + c]) << width << offset;
+        // Each row gets what it has: nothing else may change.
+        const Vector<uint8_t> before = table;
+        for (int64_t r = 0; r < kCount; r++)
+          for (int64_t c = 0; c < width; c++) values[r * width + c] = table[row(r) + c];
+        index_write_kernel(a, IndexWrite::assign);
+        ASSERT_EQ(table, before);
+      }
+}
+
 TEST_F(Index, AccumulationDoesNotDependOnThreads) {
   MT_CPU_ONLY();
   for (int64_t columns : {1, 2, 400}) {

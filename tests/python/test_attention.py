@@ -52,7 +52,17 @@ def make(*shape, dtype=torch.float32, seed=0):
 @pytest.mark.parametrize("dtype", TOLERANCE, ids=str)
 @pytest.mark.parametrize(
     ("queries", "keys", "head_dim", "value_dim"),
-    [(1, 1, 1, 1), (5, 7, 3, 3), (64, 128, 32, 32), (65, 129, 16, 24), (128, 128, 32, 32), (200, 60, 48, 48)],
+    [
+        (1, 1, 1, 1),
+        (5, 7, 3, 3),
+        (64, 128, 32, 32),
+        (65, 129, 16, 24),
+        (128, 128, 32, 32),
+        (200, 60, 48, 48),
+        (150, 200, 64, 64),
+        (70, 90, 100, 72),
+        (130, 150, 128, 128),
+    ],
 )
 def test_shapes(queries, keys, head_dim, value_dim, dtype, causal):
     tensors = [

@@ -69,7 +69,7 @@ CUDA_FLOORS = {
     "attention/sdpa causal fwd+bwd 4x16x2048x128 bf16": 0.4,
     "convolution/3x3 NHWC 128x256x256x14 bf16": 0.5,
     "convolution/3x3 NHWC fwd+bwd 128x256x256x14 bf16": 0.5,
-    "optimizers/AdamW foreach 1k f32": 1.5,
+    "optimizers/AdamW fused against foreach 1k f32": 1.5,
     "overhead/add 8 f32": 1.0,
     "models/GPT-2 124M training step 16x1024 bf16 autocast": 0.8,
     "models/ResNet-50 training step 64x3x224x224 bf16 autocast": 0.5,

@@ -50,6 +50,24 @@ def check(actual, expected, dtype=None, depth=64):
         torch.testing.assert_close(actual.cpu(), expected)
 
 
+def repeated(rows, columns, dtype, seed):
+    """Matrices with a stride of zero: one row, one column or one number for all."""
+    for shape in ((1, columns), (rows, 1), (1, 1)):
+        yield make(shape, dtype, seed).expand(rows, columns)
+
+
+@pytest.mark.parametrize("dtype", FLOATS + COMPLEX + INTS)
+@pytest.mark.parametrize("m, k, n", [(5, 10, 5), (9, 72, 40), (128, 64, 128)])
+def test_expanded(dtype, m, k, n):
+    """A stride of zero is smaller than that of neighbours and still not the direction in which memory runs."""
+    a, b = make((m, k), dtype), make((k, n), dtype, 1)
+    for x in (a, *repeated(m, k, dtype, 2)):
+        for y in (b, *repeated(k, n, dtype, 3)):
+            check(torch.mm(to_device(x), to_device(y)), torch.mm(x, y), depth=4 * k * k)
+    for x in repeated(m, k, dtype, 2):
+        check(torch.mv(to_device(x), to_device(b[:, 0])), torch.mv(x, b[:, 0]), depth=4 * k * k)
+
+
 @pytest.mark.parametrize("dtype", FLOATS + COMPLEX + INTS)
 def test_mm_layouts(dtype):
     a, b = make((17, 33), dtype), make((33, 40), dtype, 1)

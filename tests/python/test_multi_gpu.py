@@ -73,7 +73,7 @@ OPERATORS = {  # called with a matrix of 33 x 65 while the other device is curre
     "new": lambda x: x.new_ones(3, 4).cumsum(0),
     "bucketize": lambda x: torch.bucketize(x, torch.linspace(-1, 1, 9, device=x.device)),
     "histc": lambda x: torch.histc(x, 10, -1, 1),
-    "cdist": lambda x: torch.cdist(x, x),
+    "cdist": lambda x: torch.cdist(x, x.flip(0) + 1),
     "norm": lambda x: torch.linalg.vector_norm(x),
 }
 

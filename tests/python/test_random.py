@@ -3,12 +3,13 @@ distribution.
 """
 
 import copy
+import math
 import pickle
 
 import pytest
 import torch
 
-from tests.python.twin import NATIVE
+from tests.python.twin import NATIVE, check_error
 
 if NATIVE is None:
     pytest.skip("this torch has no CUDA to compare with", allow_module_level=True)
@@ -153,6 +154,13 @@ def test_multinomial_with_replacement(dtype):
         return
     assert_same(lambda device: torch.multinomial(weights.to(device), 30, replacement=True))
     assert_same(lambda device: torch.multinomial(weights[0].to(device), 30, replacement=True))
+
+
+@pytest.mark.parametrize("weights", [(0.5, -1.0, 0.5), (1.0, math.inf), (math.nan, 1.0), (0.0, 0.0), (-math.inf, 1.0)])
+def test_multinomial_of_impossible_weights(weights):
+    check_error(lambda w: torch.multinomial(w, 3, replacement=True), torch.tensor(weights))
+    rows = torch.tensor([[1.0] * len(weights), weights])
+    check_error(lambda w: torch.multinomial(w, 3, replacement=True), rows)
 
 
 def test_multinomial_without_replacement():

@@ -65,6 +65,13 @@ def test_logcumsumexp(dtype):
             check(lambda x: torch.logcumsumexp(x, dim), t, view)
 
 
+@pytest.mark.parametrize("dtype", [torch.complex64, torch.complex128], ids=str)
+def test_logcumsumexp_of_complex_numbers(dtype):
+    t = torch.randn(3, 40, 5, dtype=dtype)
+    for dim in (0, 1, 2):
+        check(lambda x: torch.logcumsumexp(x, dim), t, rtol=1e-5, atol=1e-5)
+
+
 def test_long_line_in_chunks():
     t = torch.randn(1 << 20)
     check(lambda x: x.cumsum(0), t, rtol=0, atol=1e-3)

@@ -85,6 +85,16 @@ def test_sort_default_argsort_msort():
     check(lambda x: tuple(x.sort(1)), torch.empty(3, 0))
 
 
+@pytest.mark.parametrize("shape, dim", [((8000,), 0), ((40, 300), 0), ((40, 300), 1)])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.int64], ids=str)
+def test_sort_into_the_input(shape, dim, dtype):
+    def into(x):
+        x = x.clone()
+        return tuple(torch.sort(x, stable=True, dim=dim, out=(x, torch.empty_like(x, dtype=torch.long))))
+
+    check(into, make(shape, dtype))
+
+
 @pytest.mark.parametrize("dtype", ALL[:-1], ids=str)
 @pytest.mark.parametrize("largest", [False, True])
 def test_topk(dtype, largest):

@@ -1,7 +1,9 @@
-// Attention on CUDA. A warp owns a query (backward: a query, then a key) and meets tiles of 32 keys that the warps of a
-// block share: a lane scores one key, the warp keeps the running maximum, sum and output. All arithmetic is in float.
+// Attention on CUDA where no faster kernel takes it. A warp owns a query (backward: a query, then a key) and meets
+// tiles of 32 keys that the warps of a block share: a lane scores one key, the warp keeps the running maximum, sum and
+// output. All arithmetic is in float.
 #include "kernels/attention.h"
 
+#include "kernels/cuda/attention_float.h"
 #include "kernels/cuda/attention_half.h"
 #include "kernels/cuda/launch.cuh"
 
@@ -242,7 +244,8 @@ dim3 grid_of(int64_t rows, int64_t heads) {
 
 void forward(const AttentionArgs& a, const AttentionOperand& out, float* lse) {
   if (a.batch * a.heads * a.queries == 0) return;
-  if (attention_half_forward(a, out, lse)) return cuda::check_launch("launching attention");
+  if (attention_half_forward(a, out, lse) || attention_float_forward(a, out, lse))
+    return cuda::check_launch("launching attention");
   by_shape("attention", a, [&](auto tag, auto registers) {
     start(&forward_kernel<typename decltype(tag)::type, decltype(registers)::value>,
           grid_of(a.queries, a.batch * a.heads), tiles_of(a) + kWarps * a.head_dim, a, out, lse);
@@ -260,7 +263,7 @@ void backward(const AttentionArgs& a, const AttentionGradients& g) {
     using S = typename decltype(tag)::type;
     constexpr int N = decltype(registers)::value;
     if (rows > 0) delta_kernel<S><<<grid_for(rows * 32), kThreads, 0, cuda::current_stream()>>>(a, g, delta);
-    if (attention_half_backward(a, g, delta)) return;
+    if (attention_half_backward(a, g, delta) || attention_float_backward(a, g, delta)) return;
     if (rows > 0) {
       start(&query_gradient<S, N>, grid_of(a.queries, a.batch * a.heads), floats, a, g, delta);
     }

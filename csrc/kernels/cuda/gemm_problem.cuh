@@ -44,8 +44,9 @@ Strided<S> strided_problem(const GemmArgs& g) {
   Strided<S> p;
   p.m = g.m, p.n = g.n, p.k = g.k, p.batch = g.batch;
   const auto size = [](int64_t stride) { return stride < 0 ? -stride : stride; };
-  p.a_along_k = size(g.a.col) <= size(g.a.row);
-  p.b_along_k = size(g.b.row) < size(g.b.col);
+  // Lines run along the unit stride: the stride of an expanded dimension is smaller, and says nothing.
+  p.a_along_k = g.a.col == 1 || (g.a.row != 1 && size(g.a.col) <= size(g.a.row));
+  p.b_along_k = g.b.col != 1 && (g.b.row == 1 || size(g.b.row) < size(g.b.col));
   p.a_view = g.a, p.b_view = g.b, p.c_view = g.c, p.d_view = g.d;
   p.alpha = g.alpha.to<C>();
   p.beta = g.beta.to<C>();

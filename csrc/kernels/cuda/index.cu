@@ -180,22 +180,41 @@ void write_in_order(const IndexArgs& a, IndexWrite op) {
   cuda::check_launch("launching an index_put_");
 }
 
-// Calls f(Args<N>) for the smallest N that suffices.
+// Where neighbours along dimension 0 move together, as in rows of an embedding, pieces of up to 16 bytes can stand for
+// elements. Returns their size.
+template <int N>
+int64_t widen(Args<N>& a, int64_t element) {
+  if (a.space.ndim == 0 || a.values_strides[0] != element || a.self_strides[0] != element) return element;
+  int64_t common = a.space.sizes[0] * element | static_cast<int64_t>(reinterpret_cast<uintptr_t>(a.values)) |
+                   static_cast<int64_t>(reinterpret_cast<uintptr_t>(a.self));
+  for (int d = 1; d < a.space.ndim; d++) common |= a.values_strides[d] | a.self_strides[d];
+  for (int k = 0; k < a.num_indices; k++) {
+    if (a.index_strides[k][0] != 0) return element;
+    common |= a.indexed_stride[k];
+  }
+  const int64_t size = std::max(std::min<int64_t>(common & -common, 16), element);
+  a.numel = a.numel / size * element;
+  a.space.sizes[0] = a.space.sizes[0] * element / size;
+  a.space = Space(a.space.ndim, a.space.sizes, a.numel);
+  a.values_strides[0] = a.self_strides[0] = size;
+  return size;
+}
+
+// Calls f(Args<N>, tag of an element or piece) for the smallest N that suffices.
 template <class F>
-void with_args(const IndexArgs& a, const char* what, const F& f) {
+void move(const IndexArgs& a, const char* what, const F& f) {
+  const auto with = [&](auto args) { by_size(widen(args, size_of(a.dtype)), [&](auto tag) { f(args, tag); }); };
   if (a.num_indices <= kFew) {
-    f(args_of<kFew>(a, what));
+    with(args_of<kFew>(a, what));
   } else {
-    f(args_of<kMaxIndices>(a, what));
+    with(args_of<kMaxIndices>(a, what));
   }
 }
 
 void read(const IndexArgs& a) {
   if (a.numel == 0) return;
-  with_args(a, "index", [&](const auto& args) {
-    by_size(size_of(a.dtype), [&](auto tag) {
-      read_kernel<typename decltype(tag)::type><<<grid_for(a.numel), kThreads, 0, cuda::current_stream()>>>(args);
-    });
+  move(a, "index", [&](const auto& args, auto tag) {
+    read_kernel<typename decltype(tag)::type><<<grid_for(args.numel), kThreads, 0, cuda::current_stream()>>>(args);
   });
   cuda::check_launch("launching an index");
 }
@@ -206,10 +225,8 @@ void write(const IndexArgs& a, IndexWrite op) {
   if (a.ordered || too_wide) return write_in_order(a, op);
   const cudaStream_t stream = cuda::current_stream();
   if (op == IndexWrite::assign) {
-    with_args(a, "index_put_", [&](const auto& args) {
-      by_size(size_of(a.dtype), [&](auto tag) {
-        assign_kernel<typename decltype(tag)::type><<<grid_for(a.numel), kThreads, 0, stream>>>(args);
-      });
+    move(a, "index_put_", [&](const auto& args, auto tag) {
+      assign_kernel<typename decltype(tag)::type><<<grid_for(args.numel), kThreads, 0, stream>>>(args);
     });
   } else {
     const auto args = args_of<kMaxIndices>(a, "index_put_");

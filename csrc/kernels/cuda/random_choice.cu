@@ -92,16 +92,33 @@ void randperm(RandomState& state, const TensorView& result) {
 
 // ---- Multinomial: a uniform number looks up the running sum of a row's weights -------------------------------------
 
+// What is wrong with a row of weights, for the record of faults.
+struct WeightFaults {
+  cuda::Fault* record;
+  const char* negative = "invalid multinomial distribution (encountering probability entry < 0)";
+  const char* infinite = "invalid multinomial distribution (encountering probability entry = infinity or NaN)";
+  const char* empty = "invalid multinomial distribution (sum of probabilities <= 0)";
+};
+
 // A block a row.
 template <class T, class C>
 __global__ void __launch_bounds__(kThreads)
-    normalise_rows(const T* weights, int64_t row_stride, int64_t stride, int64_t rows, int64_t categories, C* out) {
+    normalise_rows(const T* weights, int64_t row_stride, int64_t stride, int64_t rows, int64_t categories, C* out,
+                   WeightFaults faults) {
   __shared__ C shared[32];
   for (int64_t r = blockIdx.x; r < rows; r += gridDim.x) {
     C sum = C(0);
-    for (int64_t c = threadIdx.x; c < categories; c += kThreads)
-      sum += convert<C>(weights[r * row_stride + c * stride]);
+    bool good = true;
+    for (int64_t c = threadIdx.x; c < categories; c += kThreads) {
+      const C x = convert<C>(weights[r * row_stride + c * stride]);
+      const bool negative = !(x >= C(0)), infinite = x > std::numeric_limits<C>::max();
+      if (negative || infinite) cuda::report_fault(faults.record, negative ? faults.negative : faults.infinite);
+      good = good && !negative && !infinite;
+      sum += x;
+    }
+    good = __syncthreads_and(good);
     sum = block_reduce(sum, shared, C(0), Sum());
+    if (good && threadIdx.x == 0 && !(sum > C(0))) cuda::report_fault(faults.record, faults.empty);
     for (int64_t c = threadIdx.x; c < categories; c += kThreads) {
       const C x = convert<C>(weights[r * row_stride + c * stride]);
       out[r * categories + c] = sum > C(0) ? x / sum : x;
@@ -164,7 +181,8 @@ void multinomial(RandomState& state, const TensorView& result, const TensorView&
         const Scratch memory(2 * rows * categories * static_cast<int64_t>(sizeof(C)));
         C *const normalised = memory.get<C>(), *const sums = normalised + rows * categories;
         normalise_rows<T, C><<<static_cast<unsigned>(std::min(rows, kMaxGridY)), kThreads, 0, stream>>>(
-            weights.ptr<T>(), weights.strides[0], weights.strides[1], rows, categories, normalised);
+            weights.ptr<T>(), weights.strides[0], weights.strides[1], rows, categories, normalised,
+            WeightFaults{cuda::fault_record()});
         scan_kernel(ScanOp::sum, matrix(sums, rows, categories), matrix(normalised, rows, categories), 1);
         draw_categories<C><<<grid, kSampleThreads, 0, stream>>>(normalised, sums, rows, categories, samples,
                                                                 result.ptr<int64_t>(), result.strides[0],

@@ -113,6 +113,31 @@ struct Row {
   }
 };
 
+// The same as stored, where two rows as floats would not fit.
+template <class S>
+struct Packs {
+  static constexpr int V = pack_width<S>();
+  Pack<S, V> packs[kPacks];
+
+  // f(pack, its number, column of its first element).
+  template <class F>
+  __device__ __forceinline__ void each(int64_t columns, const F& f) {
+#pragma unroll
+    for (int u = 0; u < kPacks; u++) {
+      const int at = static_cast<int>(threadIdx.x + u * blockDim.x) * V;
+      if (at < columns) f(packs[u], u, at);
+    }
+  }
+  __device__ __forceinline__ void load(const void* data, int64_t offset, int64_t columns) {
+    const S* const from = static_cast<const S*>(data) + offset;
+    each(columns, [&](Pack<S, V>& pack, int, int at) { pack = *reinterpret_cast<const Pack<S, V>*>(from + at); });
+  }
+  __device__ __forceinline__ void store(void* data, int64_t offset, int64_t columns) {
+    S* const to = static_cast<S*>(data) + offset;
+    each(columns, [&](Pack<S, V>& pack, int, int at) { *reinterpret_cast<Pack<S, V>*>(to + at) = pack; });
+  }
+};
+
 // Calls f(pack, count, column of its first) for the elements of a row of any alignment, whole 16-byte packs but for the
 // ends, shared out over the threads of a block.
 template <class S, class F>

@@ -7,6 +7,7 @@
 #include <limits>
 
 #include "kernels/cuda/launch.cuh"
+#include "kernels/functors/binary.h"
 
 namespace minitorch {
 inline namespace MINITORCH_ARCH {
@@ -114,6 +115,11 @@ struct LogAddValues {
     if (a != a) return a;
     return high + ::log1p(::exp(low - high));
   }
+};
+template <class T>
+struct LogAddValues<Complex<T>> {
+  static __device__ Complex<T> identity() { return {-std::numeric_limits<T>::infinity(), T(0)}; }
+  __device__ Complex<T> operator()(Complex<T> a, Complex<T> b) const { return functors::Logaddexp<Complex<T>>{}(a, b); }
 };
 
 // A scan says how an element becomes a value, how values are combined, and what is stored of one.
@@ -271,8 +277,8 @@ void scan(ScanOp op, const TensorView& output, const TensorView& input, int dim)
                        [&](auto tag) { start(tag, MultiplyValues<carried_t<typename decltype(tag)::type>>()); });
       break;
     case ScanOp::logsumexp:
-      known =
-          dispatch(compute, FloatTypes{}, [&](auto tag) { start(tag, LogAddValues<typename decltype(tag)::type>()); });
+      known = dispatch(compute, Types<float, double, Complex<float>, Complex<double>>{},
+                       [&](auto tag) { start(tag, LogAddValues<typename decltype(tag)::type>()); });
       break;
   }
   if (!known) missing_kernel("scan", name_of(out));

@@ -123,7 +123,6 @@ __global__ void __launch_bounds__(kThreads)
 void take(const char* name, const TensorView& values, const TensorView& indices, const TensorView& input, int dim,
           int64_t count, bool descending) {
   if (input.numel == 0 || count == 0) return;
-  // The results may be the input's own memory: what is read must not have been written.
   const Lines in(input, dim), to(values, dim), at(indices, dim);
   const bool known = dispatch(input.dtype, SortTypes{}, [&](auto tag) {
     using T = typename decltype(tag)::type;
