@@ -21,7 +21,7 @@ from torch.utils import _pytree
 from torch.utils._python_dispatch import TorchDispatchMode
 
 TARGET = pathlib.Path(__file__).resolve().parent.parent / "csrc" / "bridge" / "native_refusals.inc"
-TEXT = re.compile(r"^\"(\w+)\" not implemented for '(\w+)'$")
+TEXT = re.compile(r"^\"([^\"]+)\" not implemented for '(\w+)'$")
 SAMPLES = 4
 LARGEST = 1 << 16  # elements of a sample's tensor
 DTYPES = (

@@ -38,6 +38,7 @@ const char* name_for_errors(const char* op) {
   name.resize(std::min(name.find('.'), name.size()));
   const bool dunder = name.size() > 2 && name.compare(name.size() - 2, 2, "__") == 0;
   if (name.size() > 1 && name.back() == '_' && !dunder) name.pop_back();
+  if (const size_t helper = name.rfind("_helper"); helper != std::string::npos) name.resize(helper);
   static std::mutex mutex;
   static auto& names = *new std::unordered_set<std::string>;
   const std::lock_guard lock(mutex);
@@ -45,11 +46,16 @@ const char* name_for_errors(const char* op) {
 }
 
 void refuse(const char* op, const NoKernel& from) {
-  if (const auto* dtype = std::get_if<c10::ScalarType>(&from.missing_))
-    if (const char* native = native_refusal(op, *dtype))
+  // What users call may have the same name without the underscore: logcumsumexp is aten::_logcumsumexp.
+  const char* const name = op[0] == '_' && op[1] != '_' ? op + 1 : op;
+  if (const auto* dtype = std::get_if<c10::ScalarType>(&from.missing_)) {
+    const char* native = native_refusal(op, *dtype);
+    if (native == nullptr) native = native_refusal(name, *dtype);
+    if (native != nullptr)
       throw NoKernel(from, op, std::string("\"") + native + "\" not implemented for '" + c10::toString(*dtype) + "'");
+  }
   if (from.op_ != nullptr) throw NoKernel(from);
-  throw NoKernel(from, op, text_of(op, from.missing_));
+  throw NoKernel(from, op, text_of(name, from.missing_));
 }
 
 }  // namespace minitorch

@@ -34,8 +34,8 @@ class NoKernel : public c10::NotImplementedError {
   const char* op_ = nullptr;  // the innermost operator that it passed, if any
 };
 
-// The name that an operator has in errors: without overload and without the underscore of in-place forms. The pointer
-// stays good.
+// The name that an operator has in errors: without overload, the underscore of in-place forms and "_helper". The
+// pointer stays good.
 const char* name_for_errors(const char* op);
 
 }  // namespace minitorch

@@ -25,9 +25,17 @@ void check_types(const at::Tensor& input, const at::Tensor& weight, const at::Te
               weight.toString(), ") should be the same");
   TORCH_CHECK(!bias.defined() || bias.scalar_type() == input.scalar_type(), "Input type (", input.dtype(),
               ") and bias type (", bias.dtype(), ") should be the same");
-  const auto type = input.scalar_type();
+}
+
+void check_kernel(at::ScalarType type) {
   TORCH_CHECK_NOT_IMPLEMENTED((at::isFloatingType(type) && !at::isFloat8Type(type)) || type == at::kLong,
                               "\"slow_conv2d_cpu\" not implemented for '", type, "'");
+}
+
+// The integers that native convolves besides int64, without dilation. What wraps around in 64 bits and is cut is what
+// wraps around in fewer.
+bool is_short_integer(at::ScalarType type) {
+  return type == at::kByte || type == at::kChar || type == at::kShort || type == at::kInt;
 }
 
 // Whether native would compute in three dimensions through oneDNN, which alone keeps channels last there. A single
@@ -145,6 +153,14 @@ at::Tensor convolution(const at::Tensor& input, const at::Tensor& weight, const 
                        at::IntArrayRef output_padding, int64_t groups) {
   const at::Tensor bias = bias_opt.value_or(at::Tensor());
   check_types(input, weight, bias);
+  if (is_short_integer(input.scalar_type()) && !transposed &&
+      std::all_of(dilation.begin(), dilation.end(), [](int64_t d) { return d == 1; })) {
+    const auto wide = [](const at::Tensor& t) { return t.defined() ? t.to(at::kLong) : t; };
+    return convolution(wide(input), wide(weight), wide(bias), stride, padding, dilation, transposed, output_padding,
+                       groups)
+        .to(input.scalar_type());
+  }
+  check_kernel(input.scalar_type());
   for (int64_t d : dilation) TORCH_CHECK(d > 0, "non-positive dilation is not supported");
   const Geometry geometry{stride, padding, dilation, groups};
   check_geometry(input, weight, geometry, transposed);
@@ -178,6 +194,7 @@ std::tuple<at::Tensor, at::Tensor, at::Tensor> convolution_backward(const at::Te
                                                                     at::IntArrayRef /*output_padding*/, int64_t groups,
                                                                     std::array<bool, 3> output_mask) {
   check_types(input, weight, grad_output);
+  check_kernel(input.scalar_type());
   const Geometry geometry{stride, padding, dilation, groups};
   check_geometry(input, weight, geometry, transposed);
   // The larger side of the relation gives the size of the other.

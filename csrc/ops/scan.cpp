@@ -18,7 +18,9 @@ namespace {
 template <ScanOp op>
 void scan_stub(const at::Tensor& result, const at::Tensor& self, int64_t dim) {
   TORCH_CHECK_NOT_IMPLEMENTED(result.scalar_type() != at::kBool,
-                              op == ScanOp::sum ? "\"cumsum_out_cpu\"" : "\"cumprod_out_cpu\"",
+                              op == ScanOp::sum         ? "\"cumsum_out_cpu\""
+                              : op == ScanOp::logsumexp ? "\"logcumsumexp_out_cpu\""
+                                                        : "\"cumprod_out_cpu\"",
                               " not implemented for 'Bool'");
   at::assert_no_internal_overlap(result);
   at::assert_no_partial_overlap(result, self);
