@@ -79,20 +79,10 @@ __device__ __forceinline__ bool locate(const Args<N>& a, int64_t i, char*& value
 
 template <class T, int N>
 __global__ void __launch_bounds__(kThreads) read_kernel(const __grid_constant__ Args<N> a) {
-  constexpr int kTogether = 4;  // whose loads are on their way at the same time
-  for (int64_t first = blockIdx.x * int64_t{kThreads * kTogether} + threadIdx.x; first < a.numel;
-       first += int64_t{kThreads * kTogether} * gridDim.x) {
-    char* value[kTogether];
-    T held[kTogether];
-#pragma unroll
-    for (int e = 0; e < kTogether; e++) {
-      const int64_t i = first + e * kThreads;
-      char* source;
-      if (i < a.numel) held[e] = locate(a, i, value[e], source) ? *reinterpret_cast<const T*>(source) : T{};
-    }
-#pragma unroll
-    for (int e = 0; e < kTogether; e++)
-      if (first + e * kThreads < a.numel) *reinterpret_cast<T*>(value[e]) = held[e];
+  MT_GRID_LOOP(i, a.numel) {
+    char *value, *source;
+    const bool good = locate(a, i, value, source);
+    *reinterpret_cast<T*>(value) = good ? *reinterpret_cast<const T*>(source) : T{};
   }
 }
 
@@ -224,7 +214,7 @@ void move(const IndexArgs& a, const char* what, const F& f) {
 void read(const IndexArgs& a) {
   if (a.numel == 0) return;
   move(a, "index", [&](const auto& args, auto tag) {
-    read_kernel<typename decltype(tag)::type><<<grid_for(args.numel, 4), kThreads, 0, cuda::current_stream()>>>(args);
+    read_kernel<typename decltype(tag)::type><<<grid_for(args.numel), kThreads, 0, cuda::current_stream()>>>(args);
   });
   cuda::check_launch("launching an index");
 }
