@@ -153,6 +153,24 @@ TEST(GemmFloat, HalfInWholeLinesAndParts) {
       check<Half>(2, m, n, k, la, Layout::rows, Layout::rows, Scalar(int64_t{1}), Scalar(int64_t{1}));
 }
 
+// Lines that begin anywhere in memory.
+TEST(GemmFloat, SixteenBitsOffTheirWords) {
+  for (Layout la : kLayouts)
+    for (Layout lb : kLayouts)
+      for (Layout lc : {Layout::rows, Layout::padded_rows, Layout::strided}) {
+        check<BFloat16>(2, 130, 141, 133, la, lb, lc, Scalar(int64_t{1}), Scalar(int64_t{1}));
+        check<Half>(1, 131, 70, 600, la, lb, lc, Scalar(int64_t{2}), Scalar(int64_t{0}));
+      }
+}
+
+// More parts of k than results have blocks.
+TEST(GemmFloat, ManyParts) {
+  for (auto [m, n] : {std::array<int64_t, 2>{64, 64}, {33, 5}, {150, 140}}) {
+    check<float>(1, m, n, 30000, Layout::columns, Layout::rows, Layout::rows, Scalar(int64_t{1}), Scalar(int64_t{0}));
+    check<BFloat16>(1, m, n, 30000, Layout::rows, Layout::rows, Layout::rows, Scalar(int64_t{1}), Scalar(int64_t{0}));
+  }
+}
+
 TEST(GemmFloat, BetaZeroDoesNotReadTheAddend) {
   for (int64_t k : {0, 40}) {
     Vector<float> a(40, 1.f), b(40 * 3, 1.f), c(3, std::numeric_limits<float>::quiet_NaN());

@@ -102,6 +102,27 @@ struct Turn {
   }
 };
 
+// What the warp that feeds a block does: its own rows of two operands, and one stage of theirs, which `more` bytes of
+// the caller's join. Returns the stage's barrier.
+template <int D, class Shape>
+__device__ __forceinline__ void copy_mine(const Shape& at, const CUtensorMap& first, const CUtensorMap& second, int row,
+                                          int head, int batch) {
+  hopper::barrier_expect(at.mine_full, 2 * Shape::kMineBytes);
+  copy_rows<D, kMine>(at.mine[0], first, row, head, batch, at.mine_full);
+  copy_rows<D, kMine>(at.mine[1], second, row, head, batch, at.mine_full);
+}
+template <int D, int Theirs, class Shape>
+__device__ __forceinline__ uint32_t copy_theirs(const Shape& at, const Turn<Shape::kStages>& turn,
+                                                const CUtensorMap& first, const CUtensorMap& second, int row, int head,
+                                                int batch, int more = 0) {
+  const uint32_t barrier = at.full + turn.stage * 8, to = turn.stage * Shape::kTheirBytes;
+  hopper::barrier_wait(at.empty + turn.stage * 8, turn.phase ^ 1);
+  hopper::barrier_expect(barrier, 2 * Shape::kTheirBytes + more);
+  copy_rows<D, Theirs>(at.theirs[0] + to, first, row, head, batch, barrier);
+  copy_rows<D, Theirs>(at.theirs[1] + to, second, row, head, batch, barrier);
+  return barrier;
+}
+
 // grad_q = scale * sum over keys of grad_score * k.
 template <class S, int D, int Keys>
 __global__ void __launch_bounds__(kThreadCount, 1)
@@ -125,16 +146,9 @@ __global__ void __launch_bounds__(kThreadCount, 1)
     hopper::registers_shrink<24>();
     if (threadIdx.x != 0) return;
     const int kv_head = static_cast<int>(head / (a.heads / a.kv_heads)), sample = static_cast<int>(batch);
-    hopper::barrier_expect(at.mine_full, 2 * Shape::kMineBytes);
-    copy_rows<D, kMine>(at.mine[0], q_map, static_cast<int>(q0), static_cast<int>(head), sample, at.mine_full);
-    copy_rows<D, kMine>(at.mine[1], dy_map, static_cast<int>(q0), static_cast<int>(head), sample, at.mine_full);
-    for (int step = 0; step < steps; step++, turn.advance()) {
-      const uint32_t barrier = at.full + turn.stage * 8, to = turn.stage * Shape::kTheirBytes;
-      hopper::barrier_wait(at.empty + turn.stage * 8, turn.phase ^ 1);
-      hopper::barrier_expect(barrier, 2 * Shape::kTheirBytes);
-      copy_rows<D, Keys>(at.theirs[0] + to, k_map, step * Keys, kv_head, sample, barrier);
-      copy_rows<D, Keys>(at.theirs[1] + to, v_map, step * Keys, kv_head, sample, barrier);
-    }
+    copy_mine<D>(at, q_map, dy_map, static_cast<int>(q0), static_cast<int>(head), sample);
+    for (int step = 0; step < steps; step++, turn.advance())
+      copy_theirs<D, Keys>(at, turn, k_map, v_map, step * Keys, kv_head, sample);
   } else {
     hopper::registers_grow<240>();
     const int warp = static_cast<int>(threadIdx.x) / 32 % 4, lane = static_cast<int>(threadIdx.x) % 32;
@@ -221,18 +235,13 @@ __global__ void __launch_bounds__(kThreadCount, 1)
   if (group == 0) {
     hopper::registers_shrink<24>();
     if (threadIdx.x != 0) return;
-    hopper::barrier_expect(at.mine_full, 2 * Shape::kMineBytes);
-    copy_rows<D, kMine>(at.mine[0], k_map, static_cast<int>(k0), kv_head, batch, at.mine_full);
-    copy_rows<D, kMine>(at.mine[1], v_map, static_cast<int>(k0), kv_head, batch, at.mine_full);
+    copy_mine<D>(at, k_map, v_map, static_cast<int>(k0), kv_head, batch);
     for (int h = 0; h < heads; h++) {
       const int head = kv_head * heads + h;
       const Statistics* const of_head = statistics + (batch * a.heads + head) * statistics_pitch(a.queries);
       for (int step = start; step < end; step++, turn.advance()) {
-        const uint32_t barrier = at.full + turn.stage * 8, to = turn.stage * Shape::kTheirBytes;
-        hopper::barrier_wait(at.empty + turn.stage * 8, turn.phase ^ 1);
-        hopper::barrier_expect(barrier, Shape::kStageBytes);
-        copy_rows<D, Queries>(at.theirs[0] + to, q_map, step * Queries, head, batch, barrier);
-        copy_rows<D, Queries>(at.theirs[1] + to, dy_map, step * Queries, head, batch, barrier);
+        const uint32_t barrier =
+            copy_theirs<D, Queries>(at, turn, q_map, dy_map, step * Queries, head, batch, Shape::kStatisticsBytes);
         hopper::copy_bytes(at.statistics + turn.stage * Shape::kStatisticsBytes, of_head + step * Queries,
                            Shape::kStatisticsBytes, barrier);
       }

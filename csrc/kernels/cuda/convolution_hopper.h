@@ -6,29 +6,39 @@
 namespace minitorch {
 inline namespace MINITORCH_ARCH {
 
-// A window that slides over a source image. Pairs are (height, width).
+// Pixels in memory, channels together. Strides in elements, multiples of 16 bytes. Pairs are (height, width).
+struct HopperImage {
+  const void* data;
+  int64_t channels;  // there are
+  int64_t size[2];
+  int64_t sample, row, pixel, channel = 1;  // strides
+};
+
+// A window that slides over an image, and what its positions give:
+//   output[position][c] = sum over taps and channels of weight[c][tap][channel] source[position * stride +
+//   ...][channel]
 struct HopperConvolution {
   DType dtype;
-  const void* source;  // [sample][source_size][pitch]
-  int64_t samples, source_size[2], pitch;
-  int64_t grid[2];  // positions of the window
-  int kernel[2], padding[2], step[2], dilation[2];
-  int64_t depth;  // channels, rounded up to 128 bytes
-  int64_t channels;
-  // Over pixels: the weight, [channels][tap][depth]. Over weights: the gradient, [sample][grid][other_pitch].
-  const void* other;
-  int64_t other_pitch;
-  bool reversed;  // the window's first tap meets the weight's last
-  char* result;   // over pixels: [sample][grid][channels]
-  char* bias;     // or null
-  int64_t bias_stride;
+  int64_t samples;
+  HopperImage input, output;
+  int64_t kernel[2], padding[2], stride[2], dilation[2];
 };
 
 bool conv_hopper_usable();
-// result[position][c] = sum over taps and channels of weight times source.
-bool conv_hopper_pixels(const HopperConvolution& c);
-// partial[part][c][tap][depth] = sum over the part's positions of gradient times source; 16-bit floats.
-bool conv_hopper_weights(const HopperConvolution& c, int64_t parts, int64_t per_part, float* partial);
+// Writes `output`, from the input and weight [output channels][tap][depth]; or, backward, the input, from the output
+// and weight [input channels][tap][depth]. depth: the channels that are read, rounded up to 128 bytes.
+bool conv_hopper_pixels(const HopperConvolution& c, bool backward, const void* weight, bool turned, int64_t depth,
+                        char* bias, int64_t bias_stride);
+
+// The gradient of the weight, as sums of parts: [part][tap][depth][plan.channels]. Of floats, which are rounded to
+// tf32, the output may lie in any way.
+struct HopperWeightPlan {
+  int columns;
+  int64_t parts, per_part;  // of positions
+  int64_t channels;         // of the output, rounded up
+};
+HopperWeightPlan conv_hopper_weight_plan(const HopperConvolution& c, int64_t depth);
+bool conv_hopper_weights(const HopperConvolution& c, int64_t depth, const HopperWeightPlan& plan, float* partial);
 
 }  // namespace MINITORCH_ARCH
 }  // namespace minitorch

@@ -1,6 +1,6 @@
-// Launches of the convolutions of convolution_pixels.cuh. Tensors that do not lie pixel by pixel are
-// brought into this order first, their channels rounded up to sixteen bytes; so is the weight, always.
-#include "kernels/cuda/convolution_pixels.cuh"
+// Launches of the convolutions of convolution_pixels.cuh and convolution_hopper.cu. Tensors that do not lie pixel by
+// pixel are brought into this order first.
+#include "kernels/cuda/convolution_staging.cuh"
 
 #include "kernels/cuda/convolution_hopper.h"
 #include "kernels/cuda/convolution_pixels.h"
@@ -10,148 +10,6 @@ inline namespace MINITORCH_ARCH {
 namespace {
 
 using namespace conv;
-
-// Elements are only moved here.
-template <class S>
-using word_t = std::conditional_t<sizeof(S) == 2, uint16_t, uint32_t>;
-
-// ---- Into the order of pixels --------------------------------------------------------------------------------------
-
-template <class W>
-struct StageArgs {
-  const W* from;
-  W* to;  // [sample][pixel][pitch], zeros from `channels` on
-  int64_t samples, pixels, channels, pitch;
-  int64_t sample, channel, y, x;  // strides
-  Divider width;
-};
-
-// Tiles of 32 pixels by 32 channels: pixels are neighbours where they are read, channels where they are written.
-template <class W>
-__global__ void __launch_bounds__(256) stage_kernel(const __grid_constant__ StageArgs<W> a) {
-  __shared__ W tile[32][32 + 4 / sizeof(W)];
-  const int64_t p0 = int64_t{blockIdx.x} * 32, c0 = int64_t{blockIdx.y} * 32;
-  const int lane = static_cast<int>(threadIdx.x) % 32, line = static_cast<int>(threadIdx.x) / 32;
-  for (int64_t s = blockIdx.z; s < a.samples; s += gridDim.z) {
-    const int64_t p = p0 + lane;
-    const uint32_t row = a.width.quotient(static_cast<uint32_t>(p));
-    const int64_t at = s * a.sample + row * a.y + (p - int64_t{row} * a.width.divisor) * a.x;
-#pragma unroll
-    for (int e = 0; e < 4; e++) {
-      const int64_t c = c0 + line + e * 8;
-      tile[line + e * 8][lane] = p < a.pixels && c < a.channels ? a.from[at + c * a.channel] : W{0};
-    }
-    __syncthreads();
-#pragma unroll
-    for (int e = 0; e < 4; e++) {
-      const int64_t to_pixel = p0 + line + e * 8, c = c0 + lane;
-      if (to_pixel < a.pixels && c < a.pitch) a.to[(s * a.pixels + to_pixel) * a.pitch + c] = tile[lane][line + e * 8];
-    }
-    __syncthreads();
-  }
-}
-
-// The way back.
-template <class W>
-__global__ void __launch_bounds__(256) unstage_kernel(const __grid_constant__ StageArgs<W> a) {
-  __shared__ W tile[32][32 + 4 / sizeof(W)];
-  const int64_t p0 = int64_t{blockIdx.x} * 32, c0 = int64_t{blockIdx.y} * 32;
-  const int lane = static_cast<int>(threadIdx.x) % 32, line = static_cast<int>(threadIdx.x) / 32;
-  for (int64_t s = blockIdx.z; s < a.samples; s += gridDim.z) {
-#pragma unroll
-    for (int e = 0; e < 4; e++) {
-      const int64_t pixel = p0 + line + e * 8, c = c0 + lane;
-      if (pixel < a.pixels && c < a.channels) tile[lane][line + e * 8] = a.from[(s * a.pixels + pixel) * a.pitch + c];
-    }
-    __syncthreads();
-    const int64_t p = p0 + lane;
-    const uint32_t row = a.width.quotient(static_cast<uint32_t>(p));
-    const int64_t at = s * a.sample + row * a.y + (p - int64_t{row} * a.width.divisor) * a.x;
-#pragma unroll
-    for (int e = 0; e < 4; e++) {
-      const int64_t c = c0 + line + e * 8;
-      if (p < a.pixels && c < a.channels) a.to[at + c * a.channel] = tile[line + e * 8][lane];
-    }
-    __syncthreads();
-  }
-}
-
-struct WeightArgs {
-  int64_t rows, taps, columns, pitch;       // [row][tap][column of `pitch`]
-  int64_t row, column, y, x, kernel_width;  // strides of the weight
-  __device__ __forceinline__ int64_t offset(int64_t r, int64_t t, int64_t c) const {
-    return r * row + c * column + t / kernel_width * y + t % kernel_width * x;
-  }
-};
-
-template <class W>
-__global__ void __launch_bounds__(kThreads) stage_weight(const __grid_constant__ WeightArgs a, const W* weight, W* to) {
-  MT_GRID_LOOP(at, a.rows * a.taps * a.pitch) {
-    const int64_t c = at % a.pitch, t = at / a.pitch % a.taps, r = at / (a.pitch * a.taps);
-    to[at] = c < a.columns ? weight[a.offset(r, t, c)] : W{0};
-  }
-}
-
-template <class S>
-__global__ void __launch_bounds__(kThreads)
-    add_parts(const __grid_constant__ WeightArgs a, const float* partial, int64_t parts, S* weight) {
-  const int64_t size = a.rows * a.taps * a.pitch;
-  MT_GRID_LOOP(at, size) {
-    const int64_t c = at % a.pitch, t = at / a.pitch % a.taps, r = at / (a.pitch * a.taps);
-    if (c >= a.columns) continue;
-    float sum = 0;
-    for (int64_t p = 0; p < parts; p++) sum += partial[p * size + at];
-    weight[a.offset(r, t, c)] = convert<S>(sum);
-  }
-}
-
-// ---- Host ----------------------------------------------------------------------------------------------------------
-
-template <class S>
-int64_t rounded(int64_t channels) {
-  return ceil_div(channels, kChunk<S>) * kChunk<S>;
-}
-
-// Whether a tensor lies pixel by pixel, without gaps, in whole chunks.
-template <class S>
-bool is_staged(const ConvTensor& t, int64_t channels, int64_t height, int64_t width) {
-  return channels % kChunk<S> == 0 && t.strides[1] == 1 && t.strides[4] == channels &&
-         t.strides[3] == width * channels && t.strides[0] == height * width * channels &&
-         reinterpret_cast<uintptr_t>(t.data) % 16 == 0;
-}
-
-// Moves a tensor into the order of pixels, or out of it.
-template <class W, class Kernel>
-void stage(Kernel kernel, const void* from, void* to, const ConvTensor& t, int64_t samples, int64_t channels,
-           int64_t height, int64_t width, int64_t pitch) {
-  StageArgs<W> a;
-  a.from = static_cast<const W*>(from);
-  a.to = static_cast<W*>(to);
-  a.samples = samples, a.pixels = height * width, a.channels = channels, a.pitch = pitch;
-  a.sample = t.strides[0], a.channel = t.strides[1], a.y = t.strides[3], a.x = t.strides[4];
-  a.width = Divider(static_cast<uint32_t>(width));
-  const dim3 grid(static_cast<unsigned>(ceil_div(a.pixels, 32)), static_cast<unsigned>(ceil_div(a.pitch, 32)),
-                  static_cast<unsigned>(std::min<int64_t>(samples, 65535)));
-  kernel<<<grid, 256, 0, cuda::current_stream()>>>(a);
-}
-
-// A tensor in the order of pixels: itself, or a copy that lives as long as this.
-template <class S>
-struct Staged {
-  Scratch memory;
-  const S* data;
-
-  Staged(const ConvTensor& t, int64_t samples, int64_t channels, int64_t height, int64_t width)
-      : memory(is_staged<S>(t, channels, height, width)
-                   ? 0
-                   : samples * height * width * rounded<S>(channels) * static_cast<int64_t>(sizeof(S))),
-        data(reinterpret_cast<const S*>(t.data)) {
-    if (is_staged<S>(t, channels, height, width)) return;
-    stage<word_t<S>>(&stage_kernel<word_t<S>>, t.data, memory.get(), t, samples, channels, height, width,
-                     rounded<S>(channels));
-    data = memory.get<S>();
-  }
-};
 
 bool fits(const ConvArgs& a) {
   const bool flat = a.in_size[0] == 1 && a.out_size[0] == 1 && a.kernel[0] == 1 && a.padding[0] == 0;
@@ -201,20 +59,7 @@ void start(const Job& job, int64_t parts, bool exact) {
   kernel<<<grid, kThreadCount, bytes, cuda::current_stream()>>>(job);
 }
 
-template <class S>
-WeightArgs weight_args(const ConvArgs& a, bool by_input) {
-  const int64_t rows = by_input ? a.in_channels : a.out_channels, columns = by_input ? a.out_channels : a.in_channels;
-  const auto& s = a.weight.strides;
-  return {rows,
-          a.kernel[1] * a.kernel[2],
-          columns,
-          rounded<S>(columns),
-          s[by_input ? 1 : 0],
-          s[by_input ? 0 : 1],
-          s[3],
-          s[4],
-          a.kernel[2]};
-}
+// ---- On Hopper's matrix units --------------------------------------------------------------------------------------
 
 // Rounds channels to what Hopper's kernels step by.
 template <class S>
@@ -222,74 +67,177 @@ int64_t hopper_depth(int64_t channels) {
   return ceil_div(channels, kDepth<S>) * kDepth<S>;
 }
 
-// Hopper's kernels waste what rounds channels up.
+// They waste what rounds channels up.
 template <class S>
 bool for_hopper(const ConvArgs& a, int64_t channels) {
   return (sizeof(S) == 2 || a.tf32) && channels * 2 >= hopper_depth<S>(channels) && conv_hopper_usable();
 }
 
+HopperImage dense_image(const void* data, int64_t pitch, const int64_t (&size)[3]) {
+  return {data, pitch, {size[1], size[2]}, size[1] * size[2] * pitch, size[2] * pitch, pitch};
+}
+
+// Of tensors in the order of pixels; one of them is only described yet.
 template <class S>
-HopperConvolution hopper_convolution(const ConvArgs& a, const S* source, int64_t channels,
-                                     const int64_t (&source_size)[3], const int64_t (&grid)[3], bool backward) {
+HopperConvolution hopper_convolution(const ConvArgs& a, const void* input, const void* output) {
   HopperConvolution c{};
   c.dtype = a.dtype;
-  c.source = source;
   c.samples = a.batch;
-  c.pitch = rounded<S>(channels);
-  c.depth = hopper_depth<S>(channels);
+  c.input = dense_image(input, rounded<S>(a.in_channels), a.in_size);
+  c.output = dense_image(output, rounded<S>(a.out_channels), a.out_size);
   for (int d = 0; d < 2; d++) {
-    c.source_size[d] = source_size[d + 1], c.grid[d] = grid[d + 1];
-    c.kernel[d] = static_cast<int>(a.kernel[d + 1]), c.dilation[d] = static_cast<int>(a.dilation[d + 1]);
-    const auto padding = static_cast<int>(a.padding[d + 1]);
-    c.padding[d] = backward ? (c.kernel[d] - 1) * c.dilation[d] - padding : padding;
-    c.step[d] = static_cast<int>(a.stride[d + 1]);
+    c.kernel[d] = a.kernel[d + 1], c.padding[d] = a.padding[d + 1];
+    c.stride[d] = a.stride[d + 1], c.dilation[d] = a.dilation[d + 1];
   }
-  c.reversed = backward;
   return c;
 }
 
-// The gradient of the input of a convolution of stride 1 is a convolution with the weight turned round.
+// The result of conv_hopper_pixels goes to `to`, from channels on in whole chunks.
 template <class S>
-bool pixels_on_hopper(const ConvArgs& a, const S* source, bool backward) {
+bool pixels_on_hopper(const ConvArgs& a, HopperConvolution& c, const WeightArgs& w, bool backward) {
   const ConvTensor& to = backward ? a.input : a.output;
-  const auto &from_size = backward ? a.out_size : a.in_size, &to_size = backward ? a.in_size : a.out_size;
-  const int64_t from_channels = backward ? a.out_channels : a.in_channels;
-  if (!for_hopper<S>(a, from_channels) || (backward && (a.stride[1] != 1 || a.stride[2] != 1))) return false;
-  HopperConvolution c = hopper_convolution(a, source, from_channels, from_size, to_size, backward);
-  WeightArgs w = weight_args<S>(a, backward);
-  w.pitch = c.depth;
-  const Scratch weight(w.rows * w.taps * w.pitch * static_cast<int64_t>(sizeof(S)));
-  stage_weight<<<grid_for(w.rows * w.taps * w.pitch), kThreads, 0, cuda::current_stream()>>>(
-      w, reinterpret_cast<const word_t<S>*>(a.weight.data), weight.get<word_t<S>>());
+  const auto& to_size = backward ? a.in_size : a.out_size;
+  HopperImage& result = backward ? c.input : c.output;
   const bool in_place = is_staged<S>(to, w.rows, to_size[1], to_size[2]);
-  const Scratch result(in_place ? 0 : a.batch * to_size[1] * to_size[2] * w.rows * static_cast<int64_t>(sizeof(S)));
-  c.channels = w.rows;
-  c.other = weight.get();
-  c.result = in_place ? to.data : result.get();
-  c.bias = a.bias;
-  c.bias_stride = a.bias_stride;
-  if (!conv_hopper_pixels(c)) return false;
+  const Scratch memory(in_place ? 0 : a.batch * result.sample * static_cast<int64_t>(sizeof(S)));
+  result.data = in_place ? to.data : memory.get();
+  result.channels = w.rows;
+  const bool turned = !StagedWeight<S>::ready(a, w) && StagedWeight<S>::turned(a, w);
+  const StagedWeight<S> weight(a, w, turned);
+  if (!conv_hopper_pixels(c, backward, weight.data, turned, w.pitch, a.bias, a.bias_stride)) return false;
   if (!in_place)
-    stage<word_t<S>>(&unstage_kernel<word_t<S>>, result.get(), to.data, to, a.batch, w.rows, to_size[1], to_size[2],
-                     w.rows);
+    stage<word_t<S>, false>(to.data, memory.get(), to, a.batch, w.rows, to_size[1], to_size[2], result.pixel);
   return true;
 }
+
+template <class S>
+bool pixels_on_hopper(const ConvArgs& a, const S* source, bool backward) {
+  WeightArgs w = weight_args<S>(a, backward);
+  if (!for_hopper<S>(a, w.columns)) return false;
+  w.pitch = hopper_depth<S>(w.columns);
+  HopperConvolution c =
+      backward ? hopper_convolution<S>(a, nullptr, source) : hopper_convolution<S>(a, source, nullptr);
+  return pixels_on_hopper<S>(a, c, w, backward);
+}
+
+// A convolution of few channels and stride two as one of 64 channels, those of eight pixels in two rows.
+template <class S>
+struct Paired {
+  Scratch memory;
+  HopperConvolution convolution;
+  WeightArgs weight;
+
+  static bool serves(const ConvArgs& a) {
+    bool serves = (sizeof(S) == 2 || a.tf32) && a.in_channels <= kPairChannels && a.kernel[2] <= kPairWidth &&
+                  conv_hopper_usable();
+    for (int d = 1; d < 3; d++) serves = serves && a.stride[d] == 2 && a.dilation[d] == 1;
+    return serves;
+  }
+  static int64_t pairs(const ConvArgs& a) { return ceil_div(a.in_size[1], 2); }
+  static int64_t width(const ConvArgs& a) { return a.out_size[2] * 2 + kPairWidth - 2; }
+
+  explicit Paired(const ConvArgs& a)
+      : memory(a.batch * pairs(a) * width(a) * kPairPixel * static_cast<int64_t>(sizeof(S))) {
+    PairArgs<word_t<S>> p;
+    p.image = reinterpret_cast<const word_t<S>*>(a.input.data);
+    p.to = memory.get<word_t<S>>();
+    p.samples = a.batch, p.pairs = pairs(a);
+    p.width = static_cast<int>(width(a)), p.left = static_cast<int>(a.padding[2]);
+    p.image_height = static_cast<int>(a.in_size[1]), p.image_width = static_cast<int>(a.in_size[2]);
+    p.channels = static_cast<int>(a.in_channels);
+    p.sample = a.input.strides[0], p.channel = a.input.strides[1], p.y = a.input.strides[3], p.x = a.input.strides[4];
+    pair_rows_kernel<<<grid_for(a.batch * pairs(a) * width(a)), kThreads, 0, cuda::current_stream()>>>(p);
+    const int64_t lead = a.padding[1] % 2, depth = kPairWidth * kPairPixel, row = width(a) * kPairPixel;
+    weight = weight_args<S>(a, false);
+    weight.pairs = true, weight.lead = static_cast<int>(lead);
+    weight.taps = (lead + a.kernel[1] - 1) / 2 + 1, weight.pitch = depth;
+    convolution = hopper_convolution<S>(a, nullptr, nullptr);
+    convolution.input = {memory.get(), depth, {pairs(a), a.out_size[2]}, pairs(a) * row, row, kPairPixel * 2};
+    const int64_t kernel[2] = {weight.taps, 1}, padding[2] = {(a.padding[1] + lead) / 2, 0};
+    for (int d = 0; d < 2; d++) {
+      convolution.kernel[d] = kernel[d], convolution.padding[d] = padding[d];
+      convolution.stride[d] = convolution.dilation[d] = 1;
+    }
+  }
+};
+
+// Sums of conv_hopper_weights.
+template <class S>
+bool weights_on_hopper(const ConvArgs& a, const HopperConvolution& c, const WeightArgs& w) {
+  const HopperWeightPlan plan = conv_hopper_weight_plan(c, w.pitch);
+  const int64_t size = w.taps * w.pitch * plan.channels;
+  const Scratch partial(plan.parts * size * 4);
+  if (plan.parts == 0 || !conv_hopper_weights(c, w.pitch, plan, partial.get<float>())) return false;
+  add_parts<S>(a, w, {partial.get<float>(), plan.parts, size, plan.channels, true});
+  return true;
+}
+
+HopperImage image_of(const ConvTensor& t, int64_t channels, const int64_t (&size)[3]) {
+  return {t.data, channels, {size[1], size[2]}, t.strides[0], t.strides[3], t.strides[4], t.strides[1]};
+}
+
+// Of a window of one pixel, which input and output share: floats are turned along the one of fewer channels.
+template <class S>
+bool exchanged(const ConvArgs& a) {
+  bool single = sizeof(S) == 4 && a.in_channels < a.out_channels && for_hopper<S>(a, a.out_channels);
+  for (int d = 1; d < 3; d++) single = single && a.kernel[d] == 1 && a.stride[d] == 1 && a.padding[d] == 0;
+  return single;
+}
+
+template <class S>
+bool weights_on_hopper(const ConvArgs& a) {
+  const auto gradient = [&] { return Staged<S>(a.output, a.batch, a.out_channels, a.out_size[1], a.out_size[2]); };
+  if (exchanged<S>(a)) {
+    const Staged<S> output = gradient();
+    HopperConvolution c = hopper_convolution<S>(a, nullptr, nullptr);
+    c.input = dense_image(output.data, rounded<S>(a.out_channels), a.out_size);
+    c.output = image_of(a.input, a.in_channels, a.in_size);
+    WeightArgs w = weight_args<S>(a, true);
+    w.pitch = hopper_depth<S>(a.out_channels);
+    return weights_on_hopper<S>(a, c, w);
+  }
+  const bool paired = Paired<S>::serves(a);
+  if (!paired && !for_hopper<S>(a, a.in_channels)) return false;
+  const auto serve = [&](const HopperImage& output) {
+    if (paired) {
+      Paired<S> p(a);
+      p.convolution.output = output;
+      return weights_on_hopper<S>(a, p.convolution, p.weight);
+    }
+    const Staged<S> input(a.input, a.batch, a.in_channels, a.in_size[1], a.in_size[2]);
+    HopperConvolution c = hopper_convolution<S>(a, input.data, nullptr);
+    c.output = output;
+    WeightArgs w = weight_args<S>(a, false);
+    w.pitch = hopper_depth<S>(a.in_channels);
+    return weights_on_hopper<S>(a, c, w);
+  };
+  if constexpr (sizeof(S) == 4) {
+    return serve(image_of(a.output, a.out_channels, a.out_size));
+  } else {
+    const Staged<S> output = gradient();
+    return serve(dense_image(output.data, rounded<S>(a.out_channels), a.out_size));
+  }
+}
+
+// ---- The passes ----------------------------------------------------------------------------------------------------
 
 // Forward: to = output, from = input. Backward: the other way.
 template <class S>
 void pixels(const ConvArgs& a, bool backward) {
+  if (!backward && Paired<S>::serves(a)) {
+    Paired<S> paired(a);
+    if (pixels_on_hopper<S>(a, paired.convolution, paired.weight, false)) return;
+  }
   const ConvTensor &from = backward ? a.output : a.input, &to = backward ? a.input : a.output;
   const auto &from_size = backward ? a.out_size : a.in_size, &to_size = backward ? a.in_size : a.out_size;
   const int64_t from_channels = backward ? a.out_channels : a.in_channels;
   const Staged<S> source(from, a.batch, from_channels, from_size[1], from_size[2]);
   if (pixels_on_hopper(a, source.data, backward)) return;
   const WeightArgs w = weight_args<S>(a, backward);
-  const Scratch weight(w.rows * w.taps * w.pitch * static_cast<int64_t>(sizeof(S)));
-  stage_weight<<<grid_for(w.rows * w.taps * w.pitch), kThreads, 0, cuda::current_stream()>>>(
-      w, reinterpret_cast<const word_t<S>*>(a.weight.data), weight.get<word_t<S>>());
+  const StagedWeight<S> weight(a, w);
   PixelJob<S> job;
   job.gather = gather_of(a, source.data, from_channels, from_size, to_size, backward);
-  job.weight = weight.get<S>();
+  job.weight = weight.data;
   job.m = a.batch * to_size[1] * to_size[2];
   job.n = w.rows;
   job.k = job.per_part = w.taps * w.pitch;
@@ -317,34 +265,10 @@ struct Parts {
 };
 
 template <class S>
-void add_weight_parts(const ConvArgs& a, const WeightArgs& w, const float* partial, int64_t parts) {
-  add_parts<S><<<grid_for(w.rows * w.taps * w.pitch), kThreads, 0, cuda::current_stream()>>>(
-      w, partial, parts, reinterpret_cast<S*>(a.weight.data));
-}
-
-template <class S>
-bool weights_on_hopper(const ConvArgs& a, const S* input, const S* gradient) {
-  if (sizeof(S) != 2 || !for_hopper<S>(a, a.in_channels)) return false;
-  HopperConvolution c = hopper_convolution(a, input, a.in_channels, a.in_size, a.out_size, false);
-  WeightArgs w = weight_args<S>(a, false);
-  w.pitch = c.depth;
-  const int64_t size = w.rows * w.taps * w.pitch;
-  const int64_t tiles = ceil_div(w.rows, 128) * ceil_div(w.taps * w.pitch, 128);
-  const Parts parts(a.batch * a.out_size[1] * a.out_size[2], tiles, cuda::multiprocessors(), 64, 512, 256);
-  const Scratch partial(parts.count * size * 4);
-  c.channels = w.rows;
-  c.other = gradient;
-  c.other_pitch = rounded<S>(a.out_channels);
-  if (!conv_hopper_weights(c, parts.count, parts.length, partial.get<float>())) return false;
-  add_weight_parts<S>(a, w, partial.get<float>(), parts.count);
-  return true;
-}
-
-template <class S>
 void weight_gradient(const ConvArgs& a) {
+  if (weights_on_hopper<S>(a)) return;
   const Staged<S> input(a.input, a.batch, a.in_channels, a.in_size[1], a.in_size[2]);
   const Staged<S> gradient(a.output, a.batch, a.out_channels, a.out_size[1], a.out_size[2]);
-  if (weights_on_hopper(a, input.data, gradient.data)) return;
   const WeightArgs w = weight_args<S>(a, false);
   WeightJob<S> job;
   job.gather = gather_of(a, input.data, a.in_channels, a.in_size, a.out_size, false);
@@ -359,13 +283,14 @@ void weight_gradient(const ConvArgs& a) {
   const Scratch partial(parts.count * job.m * job.n * 4);
   job.partial = partial.get<float>();
   start<S>(job, parts.count, !a.tf32);
-  add_weight_parts<S>(a, w, job.partial, parts.count);
+  add_parts<S>(a, w, {job.partial, parts.count, job.m * job.n, job.n, false});
 }
 
 }  // namespace
 
 bool conv_pixels(ConvPass pass, const ConvArgs& a) {
   if (!fits(a)) return false;
+  if (conv_planes(pass, a)) return true;
   dispatch(a.dtype, Types<BFloat16, Half, float>{}, [&](auto tag) {
     using S = typename decltype(tag)::type;
     pass == ConvPass::backward_weight ? weight_gradient<S>(a) : pixels<S>(a, pass == ConvPass::backward_input);

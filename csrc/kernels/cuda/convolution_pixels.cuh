@@ -286,12 +286,9 @@ __global__ void __launch_bounds__(kThreadCount, 2) conv_kernel(const __grid_cons
   const int steps = static_cast<int>((end - begin + kDepth<S> - 1) / kDepth<S>);
   typename Job::State state;
   job.prepare(state, i0, j0);
-  const auto fill = [&](int step) {
-    if (step < steps) {
-      const uint32_t stage = base + step % kStages * kStageBytes;
-      job.fill(stage, stage + PanelA::kBytes, state, i0, j0, begin + int64_t{step} * kDepth<S>, end);
-    }
-    mma::commit_copies();
+  const auto fill = [&](int step, int stage) {
+    const uint32_t to = base + stage * kStageBytes;
+    job.fill(to, to + PanelA::kBytes, state, i0, j0, begin + int64_t{step} * kDepth<S>, end);
   };
   float sums[2][4][4];
 #pragma unroll
@@ -300,14 +297,8 @@ __global__ void __launch_bounds__(kThreadCount, 2) conv_kernel(const __grid_cons
     for (int y = 0; y < 4; y++)
 #pragma unroll
       for (int e = 0; e < 4; e++) sums[x][y][e] = 0;
-#pragma unroll 1
-  for (int s = 0; s < kStages - 1; s++) fill(s);
-#pragma unroll 1
-  for (int step = 0; step < steps; step++) {
-    mma::wait_copies<kStages - 2>();
-    __syncthreads();
-    fill(step + kStages - 1);
-    const uint32_t panel_a = base + step % kStages * kStageBytes, panel_b = panel_a + PanelA::kBytes;
+  mma::pipeline<kStages>(steps, fill, [&](int stage) {
+    const uint32_t panel_a = base + stage * kStageBytes, panel_b = panel_a + PanelA::kBytes;
     if constexpr (Exact) {
       Job::multiply_exact(sums, panel_a, panel_b, wi, wj);
     } else {
@@ -332,8 +323,7 @@ __global__ void __launch_bounds__(kThreadCount, 2) conv_kernel(const __grid_cons
             mma::multiply<S>(sums[x][y], fa[x], fb[y / 2][y % 2 * 2], fb[y / 2][y % 2 * 2 + 1]);
       }
     }
-  }
-  mma::wait_copies<0>();
+  });
   if (job.planes()) {
     // Lanes of a fragment have few pixels of many channels each: through shared memory, a warp has many of one.
     static_assert(kColumns * kPlanePitch * 4 <= kStageBytes * kStages);

@@ -1,5 +1,5 @@
 // Matrix products on Hopper's matrix units, by the kernel of gemm_hopper.cuh.
-#include "kernels/cuda/gemm_hopper.cuh"
+#include "kernels/cuda/gemm_hopper_plan.cuh"
 
 namespace minitorch {
 inline namespace MINITORCH_ARCH {
@@ -21,7 +21,7 @@ __device__ __forceinline__ void copy_panel(uint32_t to, const CUtensorMap& map, 
 }
 
 template <class S, int Columns, bool AK, bool BK>
-struct MatrixLoader {
+struct MatrixLoader : LoaderBase {
   CUtensorMap a_map, b_map;
   int a_batch, b_batch;  // 0: all of the batch share the operand
 
@@ -36,7 +36,7 @@ struct MatrixLoader {
 };
 
 template <class S, int Columns, bool AK, bool BK>
-bool multiply(const Strided<S>& p) {
+bool multiply(const Strided<S>& p, const Plan& plan) {
   MatrixLoader<S, Columns, AK, BK> loader;
   loader.a_batch = p.a_view.batch != 0 && p.batch > 1;
   loader.b_batch = p.b_view.batch != 0 && p.batch > 1;
@@ -49,24 +49,17 @@ bool multiply(const Strided<S>& p) {
   if (!map(&loader.a_map, p.a_view, AK, p.m, loader.a_batch, kRows) ||
       !map(&loader.b_map, b_rows, BK, p.n, loader.b_batch, Columns))
     return false;
-  const int64_t tiles = ceil_div(p.m, kRows) * ceil_div(p.n, Columns);
-  tile::Split split = split_for(tiles * p.batch, p.k, kDepth<S>, cuda::multiprocessors());
-  const Scratch partial(split.splits > 1 ? split.splits * p.batch * p.m * p.n * 4 : 0);
-  split.partial = partial.get();
-  if (!launch<Columns, AK, BK>(p, loader, split)) return false;
-  if (split.splits > 1)
-    tile::add_splits<float><<<grid_for(p.batch * p.m * p.n), kThreads, 0, cuda::current_stream()>>>(p, split);
-  return true;
+  return run<Columns, AK, BK>(p, loader, plan);
 }
 
 template <class S, int Columns>
-bool by_layout(const Strided<S>& p) {
+bool by_layout(const Strided<S>& p, const Plan& plan) {
   if constexpr (std::is_same_v<S, float>) {
-    return p.a_along_k && p.b_along_k && multiply<S, Columns, true, true>(p);
+    return p.a_along_k && p.b_along_k && multiply<S, Columns, true, true>(p, plan);
   } else if (p.a_along_k) {
-    return p.b_along_k ? multiply<S, Columns, true, true>(p) : multiply<S, Columns, true, false>(p);
+    return p.b_along_k ? multiply<S, Columns, true, true>(p, plan) : multiply<S, Columns, true, false>(p, plan);
   } else {
-    return p.b_along_k ? multiply<S, Columns, false, true>(p) : multiply<S, Columns, false, false>(p);
+    return p.b_along_k ? multiply<S, Columns, false, true>(p, plan) : multiply<S, Columns, false, false>(p, plan);
   }
 }
 
@@ -90,9 +83,12 @@ bool gemm_hopper(const Strided<S>& p) {
       !maps(p.a_view, p.a_along_k ? p.a_view.row : p.a_view.col) ||
       !maps(p.b_view, p.b_along_k ? p.b_view.col : p.b_view.row))
     return false;
-  // Wide tiles move less and need many of them.
-  const bool wide = p.n > 128 && ceil_div(p.m, kRows) * ceil_div(p.n, 256) * p.batch * 4 >= cuda::multiprocessors() * 3;
-  return wide ? by_layout<S, 256>(p) : by_layout<S, 128>(p);
+  const Plan plan = plan_tiles(p.m, p.n, p.batch, ceil_div(p.k, kDepth<S>), 64, false);
+  switch (plan.columns) {
+    case 64: return by_layout<S, 64>(p, plan);
+    case 128: return by_layout<S, 128>(p, plan);
+    default: return by_layout<S, 256>(p, plan);
+  }
 }
 template bool gemm_hopper(const Strided<BFloat16>&);
 template bool gemm_hopper(const Strided<Half>&);

@@ -1,6 +1,7 @@
 // Strided matrices as a Problem of tile.cuh, and what the kernels for matrix products share.
 #pragma once
 #include "kernels/cuda/mma.cuh"
+#include "kernels/cuda/parts.cuh"
 #include "kernels/cuda/tile.cuh"
 #include "kernels/gemm.h"
 
@@ -104,55 +105,24 @@ __device__ __forceinline__ void emit_pack(const Strided<S>& p, const tile::Split
   }
 }
 
-// A lane's part of row i of a tile as the matrix units leave it: columns j and j + 1 of every eight, sums
-// 4 y + 2 half and the next. Inside of the matrix they go to fixed distances from one address; emit_pack would ask
-// about edges and compute an address for every pair.
-template <class S, int R>
-__device__ __forceinline__ void emit_row(const Strided<S>& p, const tile::Split& split, int64_t part, int64_t batch,
-                                         int64_t i, int64_t j, const float (&sums)[R], int half) {
-  if (sizeof(S) != 2 || !(p.c_packs && split.splits == 1 && j + R * 2 - 6 <= p.n)) {
-#pragma unroll
-    for (int y = 0; y < R / 4; y++) {
-      const float first = sums[y * 4 + half * 2], second = sums[y * 4 + half * 2 + 1];
-      if constexpr (sizeof(S) == 2) {
-        emit_pack(p, split, part, batch, i, j + y * 8, {first, second});
-      } else {
-        tile::emit<float>(p, split, part, batch, i, j + y * 8, first);
-        tile::emit<float>(p, split, part, batch, i, j + y * 8 + 1, second);
-      }
-    }
-    return;
-  }
-  if constexpr (sizeof(S) == 2) {
-    S* const to = reinterpret_cast<S*>(p.c_view.data) + batch * p.c_view.batch + i * p.c_view.row + j;
-    const S* addend = nullptr;
-    if (p.adds)
-      addend = reinterpret_cast<const S*>(p.d_view.data) + batch * p.d_view.batch + i * p.d_view.row + j * p.d_view.col;
-#pragma unroll
-    for (int y = 0; y < R / 4; y++) {
-      float x[2];
-#pragma unroll
-      for (int e = 0; e < 2; e++) {
-        x[e] = tile::multiply_add(p.alpha, sums[y * 4 + half * 2 + e], 0.0f);
-        if (p.adds) {
-          x[e] = tile::multiply_add(p.beta, convert<float>(*addend), x[e]);
-          addend += e == 0 ? p.d_view.col : p.d_view.col * 7;
-        }
-      }
-      *reinterpret_cast<uint32_t*>(to + y * 8) = mma::pack_pair<S>(x[0], x[1]);
-    }
-  }
-}
-
 // How often to split k so that a launch of few tiles fills the device. The memory of the partial sums is the caller's.
 inline tile::Split split_for(int64_t tiles, int64_t k, int64_t depth, int64_t wanted) {
   tile::Split split{1, std::max<int64_t>(k, 1), nullptr};
   if (tiles < wanted && k >= 8 * depth) {
-    const int64_t splits = std::clamp<int64_t>(std::min(wanted / tiles, k / (depth * 4)), 1, 64);
+    const int64_t splits = std::clamp<int64_t>(std::min(wanted / tiles, k / (depth * 4)), 1, 256);
     split.per_split = ceil_div(ceil_div(k, splits), depth) * depth;
     split.splits = ceil_div(k, split.per_split);
   }
   return split;
+}
+
+// Adds the parts of a split product, and writes it.
+template <class S>
+void finish_split(const Strided<S>& p, tile::Split split) {
+  if (split.splits <= 1) return;
+  const int64_t size = p.batch * p.m * p.n;
+  split.splits = parts::add_many(static_cast<float*>(split.partial), split.splits, size);
+  tile::add_splits<float><<<grid_for(size), kThreads, 0, cuda::current_stream()>>>(p, split);
 }
 
 // Runs kernel(p, order, split) over tiles of rows x columns, and adds the parts of a split product.
@@ -167,13 +137,12 @@ void launch_tiles(K kernel, const Strided<S>& p, int64_t rows, int64_t columns, 
   split.partial = partial.get();
   const dim3 grid(static_cast<unsigned>(tiles), static_cast<unsigned>(split.splits),
                   static_cast<unsigned>(std::min<int64_t>(p.batch, 65535)));
-  const cudaStream_t stream = cuda::current_stream();
   if (shared_bytes > 48 << 10)
     cuda::check(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, shared_bytes),
                 "asking for shared memory");
-  kernel<<<grid, static_cast<unsigned>(threads), static_cast<size_t>(shared_bytes), stream>>>(
+  kernel<<<grid, static_cast<unsigned>(threads), static_cast<size_t>(shared_bytes), cuda::current_stream()>>>(
       p, BandOrder{static_cast<uint32_t>(down), static_cast<uint32_t>(across)}, split);
-  if (split.splits > 1) tile::add_splits<float><<<grid_for(p.batch * p.m * p.n), kThreads, 0, stream>>>(p, split);
+  finish_split(p, split);
 }
 
 // Whether memory runs along one axis of each operand, element by element.

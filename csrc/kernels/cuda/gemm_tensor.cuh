@@ -46,15 +46,12 @@ __global__ void __launch_bounds__(Columns, Columns == 128 ? 2 : 1)
   for (int64_t batch = blockIdx.z; batch < p.batch; batch += gridDim.z) {
     const uint16_t* const a = reinterpret_cast<const uint16_t*>(p.a_view.data) + batch * p.a_view.batch;
     const uint16_t* const b = reinterpret_cast<const uint16_t*>(p.b_view.data) + batch * p.b_view.batch;
-    const auto fill = [&](int step) {
-      if (step < steps) {
-        const uint32_t stage = base + step % kStages * kStageBytes;
-        const int64_t k = begin + int64_t{step} * kDepth;
-        fill_panel<AK, kRows, kThreadCount>(stage, a, AK ? p.a_view.row : p.a_view.col, i0, p.m, k, end, p.a_vectors);
-        fill_panel<BK, Columns, kThreadCount>(stage + PanelA::kBytes, b, BK ? p.b_view.col : p.b_view.row, j0, p.n, k,
-                                              end, p.b_vectors);
-      }
-      mma::commit_copies();
+    const auto fill = [&](int step, int stage) {
+      const uint32_t to = base + stage * kStageBytes;
+      const int64_t k = begin + int64_t{step} * kDepth;
+      fill_panel<AK, kRows, kThreadCount>(to, a, AK ? p.a_view.row : p.a_view.col, i0, p.m, k, end, p.a_vectors);
+      fill_panel<BK, Columns, kThreadCount>(to + PanelA::kBytes, b, BK ? p.b_view.col : p.b_view.row, j0, p.n, k, end,
+                                            p.b_vectors);
     };
     float sums[4][8][4];
 #pragma unroll
@@ -63,14 +60,8 @@ __global__ void __launch_bounds__(Columns, Columns == 128 ? 2 : 1)
       for (int y = 0; y < 8; y++)
 #pragma unroll
         for (int e = 0; e < 4; e++) sums[x][y][e] = 0;
-#pragma unroll
-    for (int s = 0; s < kStages - 1; s++) fill(s);
-#pragma unroll 1
-    for (int step = 0; step < steps; step++) {
-      mma::wait_copies<kStages - 2>();
-      __syncthreads();
-      fill(step + kStages - 1);
-      const uint32_t panel_a = base + step % kStages * kStageBytes, panel_b = panel_a + PanelA::kBytes;
+    mma::pipeline<kStages>(steps, fill, [&](int stage) {
+      const uint32_t panel_a = base + stage * kStageBytes, panel_b = panel_a + PanelA::kBytes;
       uint32_t fa[2][4][4], fb[2][4][4];
       const auto load = [&](int k, int slot) {
 #pragma unroll
@@ -88,8 +79,7 @@ __global__ void __launch_bounds__(Columns, Columns == 128 ? 2 : 1)
           for (int y = 0; y < 8; y++)
             mma::multiply<S>(sums[x][y], fa[k % 2][x], fb[k % 2][y / 2][y % 2 * 2], fb[k % 2][y / 2][y % 2 * 2 + 1]);
       }
-    }
-    mma::wait_copies<0>();
+    });
     __syncthreads();
 #pragma unroll
     for (int x = 0; x < 4; x++) {

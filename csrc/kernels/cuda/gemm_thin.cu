@@ -43,49 +43,40 @@ __global__ void __launch_bounds__(kThreadCount)
   for (int64_t batch = blockIdx.z; batch < p.batch; batch += gridDim.z) {
     const float* const a = reinterpret_cast<const float*>(p.a_view.data) + batch * p.a_view.batch;
     const float* const b = reinterpret_cast<const float*>(p.b_view.data) + batch * p.b_view.batch;
-    const auto fill = [&](int step) {
-      if (step < steps) {
-        const int64_t k0 = begin + int64_t{step} * kDepth;
-        const uint32_t to_a = base + step % kStages * P::kBytes, to_b = to_a + P::kFloatsA * 4;
-        constexpr int kAlong = AK ? kDepth : kRows;  // elements of a line
+    const auto fill = [&](int step, int stage) {
+      const int64_t k0 = begin + int64_t{step} * kDepth;
+      const uint32_t to_a = base + stage * P::kBytes, to_b = to_a + P::kFloatsA * 4;
+      constexpr int kAlong = AK ? kDepth : kRows;  // elements of a line
 #pragma unroll
-        for (int e = 0; e < kRows * kDepth / 4 / kThreadCount; e++) {
-          const int at = (t + e * kThreadCount) * 4, line = at / kAlong, c = at % kAlong;
-          const int row = AK ? line : c, k = AK ? c : line;
-          const bool live = AK ? i0 + row < p.m : k0 + k < end;
-          const int64_t rest = live ? (AK ? end - k0 - k : p.m - i0 - row) : 0;
-          const float* const from = a + (AK ? (i0 + row) * pitch_a + k0 + k : (k0 + k) * pitch_a + i0 + row);
-          const uint32_t to = to_a + P::a(row, k) * 4;
-          if (p.a_vectors) {
-            mma::copy_async(to, rest > 0 ? from : a, rest >= 4 ? 16 : rest > 0 ? static_cast<int>(rest) * 4 : 0);
-          } else {
+      for (int e = 0; e < kRows * kDepth / 4 / kThreadCount; e++) {
+        const int at = (t + e * kThreadCount) * 4, line = at / kAlong, c = at % kAlong;
+        const int row = AK ? line : c, k = AK ? c : line;
+        const bool live = AK ? i0 + row < p.m : k0 + k < end;
+        const int64_t rest = live ? (AK ? end - k0 - k : p.m - i0 - row) : 0;
+        const float* const from = a + (AK ? (i0 + row) * pitch_a + k0 + k : (k0 + k) * pitch_a + i0 + row);
+        const uint32_t to = to_a + P::a(row, k) * 4;
+        if (p.a_vectors) {
+          mma::copy_async(to, rest > 0 ? from : a, rest >= 4 ? 16 : rest > 0 ? static_cast<int>(rest) * 4 : 0);
+        } else {
 #pragma unroll
-            for (int w = 0; w < 4; w++) copy_word(to + w * 4, w < rest ? from + w : a, w < rest);
-          }
-        }
-#pragma unroll
-        for (int e = 0; e < Columns * kDepth / kThreadCount; e++) {
-          const int at = t + e * kThreadCount;
-          const int k = p.b_along_k ? at % kDepth : at / Columns, j = p.b_along_k ? at / kDepth : at % Columns;
-          const bool live = k0 + k < end && j0 + j < p.n;
-          copy_word(to_b + P::b(k, j) * 4, live ? b + (k0 + k) * p.b_view.row + (j0 + j) * p.b_view.col : b, live);
+          for (int w = 0; w < 4; w++) copy_word(to + w * 4, w < rest ? from + w : a, w < rest);
         }
       }
-      mma::commit_copies();
+#pragma unroll
+      for (int e = 0; e < Columns * kDepth / kThreadCount; e++) {
+        const int at = t + e * kThreadCount;
+        const int k = p.b_along_k ? at % kDepth : at / Columns, j = p.b_along_k ? at / kDepth : at % Columns;
+        const bool live = k0 + k < end && j0 + j < p.n;
+        copy_word(to_b + P::b(k, j) * 4, live ? b + (k0 + k) * p.b_view.row + (j0 + j) * p.b_view.col : b, live);
+      }
     };
     float sums[4][kAcross];
 #pragma unroll
     for (int x = 0; x < 4; x++)
 #pragma unroll
       for (int y = 0; y < kAcross; y++) sums[x][y] = 0;
-#pragma unroll 1
-    for (int s = 0; s < kStages - 1; s++) fill(s);
-#pragma unroll 1
-    for (int step = 0; step < steps; step++) {
-      mma::wait_copies<kStages - 2>();
-      __syncthreads();
-      fill(step + kStages - 1);
-      const float* const as = memory + step % kStages * (P::kBytes / 4);
+    mma::pipeline<kStages>(steps, fill, [&](int stage) {
+      const float* const as = memory + stage * (P::kBytes / 4);
       const float* const bs = as + P::kFloatsA;
 #pragma unroll
       for (int k = 0; k < kDepth; k += 4) {
@@ -116,8 +107,7 @@ __global__ void __launch_bounds__(kThreadCount)
 #pragma unroll
             for (int y = 0; y < kAcross; y++) sums[x][y] += fa[x][w] * fb[y][w];
       }
-    }
-    mma::wait_copies<0>();
+    });
     __syncthreads();
 #pragma unroll
     for (int x = 0; x < 4; x++)

@@ -71,6 +71,14 @@ __device__ __forceinline__ void store_box(const CUtensorMap& map, int x, int y, 
       "r"(x), "r"(y), "r"(z), "r"(from)
       : "memory");
 }
+// The same in four dimensions.
+__device__ __forceinline__ void store_box(const CUtensorMap& map, int x, int y, int z, int w, uint32_t from) {
+  asm volatile(
+      "cp.async.bulk.tensor.4d.global.shared::cta.bulk_group [%0, {%1, %2, %3, %4}], [%5];\n\t"
+      "cp.async.bulk.commit_group;" ::"l"(reinterpret_cast<uint64_t>(&map)),
+      "r"(x), "r"(y), "r"(z), "r"(w), "r"(from)
+      : "memory");
+}
 // Until all but the last `Pending` boxes that this thread stored have been read from shared memory.
 template <int Pending>
 __device__ __forceinline__ void stores_wait() {
@@ -150,6 +158,11 @@ __device__ __forceinline__ void registers_shrink() {
                "}, {" P0 ", " P1 ", " P2 ", " P3 "}, " P4 ", 1, 1, 1, " P5 ";"                        \
                : MT_SUMS_##R(d, 0)                                                                    \
                : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "n"(BK ? 0 : 1))
+#define MT_PRODUCT_LEFT_TF32(R, COLUMNS, P0, P1, P2, P3, P4)                                 \
+  asm volatile("wgmma.mma_async.sync.aligned.m64n" COLUMNS "k8.f32.tf32.tf32 {" MT_NAMES_##R \
+               "}, {" P0 ", " P1 ", " P2 ", " P3 "}, " P4 ", 1, 1, 1;"                       \
+               : MT_SUMS_##R(d, 0)                                                           \
+               : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b))
 
 // d (64 x 2 R over a warpgroup) = a (64 x 16) b (16 x 2 R) + d if `adds`. A lane of warp w holds rows 16 w + lane / 4
 // and eight below it, as with mma.sync. AK, BK: the operand's memory runs along k. Floats, as tf32, have 8 of k, and
@@ -158,7 +171,8 @@ template <class S, bool AK, bool BK, int R>
 __device__ __forceinline__ void product(float (&d)[R], uint64_t a, uint64_t b, int adds) {
   static_assert(R == 32 || R == 64 || R == 128);
   if constexpr (std::is_same_v<S, float>) {
-    static_assert(AK && BK && R >= 64);
+    static_assert(AK && BK);
+    if constexpr (R == 32) MT_PRODUCT_TF32(32, "64", "%32", "%33", "%34");
     if constexpr (R == 64) MT_PRODUCT_TF32(64, "128", "%64", "%65", "%66");
     if constexpr (R == 128) MT_PRODUCT_TF32(128, "256", "%128", "%129", "%130");
     return;
@@ -171,10 +185,17 @@ __device__ __forceinline__ void product(float (&d)[R], uint64_t a, uint64_t b, i
   if constexpr (R == 128 && bf16) MT_PRODUCT(128, "256", "bf16", "%128", "%129", "%130", "%131", "%132");
   if constexpr (R == 128 && !bf16) MT_PRODUCT(128, "256", "f16", "%128", "%129", "%130", "%131", "%132");
 }
-// d (64 x 2 R) += a (64 x 16, in registers as with mma.sync) b.
+// d (64 x 2 R) += a (64 x 16, in registers as with mma.sync) b; floats as above.
 template <class S, bool BK, int R>
 __device__ __forceinline__ void product_left(float (&d)[R], const uint32_t (&a)[4], uint64_t b) {
-  static_assert(R == 32 || R == 64);
+  if constexpr (std::is_same_v<S, float>) {
+    static_assert(BK);
+    if constexpr (R == 32) MT_PRODUCT_LEFT_TF32(32, "64", "%32", "%33", "%34", "%35", "%36");
+    if constexpr (R == 64) MT_PRODUCT_LEFT_TF32(64, "128", "%64", "%65", "%66", "%67", "%68");
+    if constexpr (R == 128) MT_PRODUCT_LEFT_TF32(128, "256", "%128", "%129", "%130", "%131", "%132");
+    return;
+  }
+  static_assert(std::is_same_v<S, float> || R == 32 || R == 64);
   constexpr bool bf16 = std::is_same_v<S, BFloat16>;
   if constexpr (R == 32 && bf16) MT_PRODUCT_LEFT(32, "64", "bf16", "%32", "%33", "%34", "%35", "%36", "%37");
   if constexpr (R == 32 && !bf16) MT_PRODUCT_LEFT(32, "64", "f16", "%32", "%33", "%34", "%35", "%36", "%37");
@@ -183,6 +204,7 @@ __device__ __forceinline__ void product_left(float (&d)[R], const uint32_t (&a)[
 }
 #undef MT_PRODUCT
 #undef MT_PRODUCT_LEFT
+#undef MT_PRODUCT_LEFT_TF32
 #undef MT_PRODUCT_TF32
 #undef MT_NAMES_32
 #undef MT_NAMES_64
@@ -212,17 +234,17 @@ inline Encode encoder() {
   return found;
 }
 
-// A map of a tensor that is read or written in boxes of lines of 128 bytes, one deep in all dimensions but the first
-// two. Strides in elements, of all dimensions but the first. Floats are rounded to tf32 as they are read, if `rounds`.
+// A map of a tensor that is read or written in boxes of lines of 128 bytes; `box`: of how many lines in the dimensions
+// but the first. Strides in elements, likewise. Floats are rounded to tf32 as they are read, if `rounds`.
 template <int Rank>
-bool make_map(CUtensorMap* map, DType dtype, void* data, const int64_t (&sizes)[Rank],
-              const int64_t (&strides)[Rank - 1], int box_lines, bool rounds = false) {
+bool make_map(CUtensorMap* map, DType dtype, const void* data, const int64_t (&sizes)[Rank],
+              const int64_t (&strides)[Rank - 1], const int (&box)[Rank - 1], bool rounds = false) {
   const int64_t element = dtype == DType::F32 ? 4 : 2;
   cuuint64_t extents[Rank], bytes[Rank - 1];
-  cuuint32_t box[Rank], steps[Rank];
+  cuuint32_t box_sizes[Rank], steps[Rank];
   for (int d = 0; d < Rank; d++) {
     extents[d] = static_cast<cuuint64_t>(sizes[d]);
-    box[d] = d == 0 ? static_cast<cuuint32_t>(128 / element) : d == 1 ? static_cast<cuuint32_t>(box_lines) : 1;
+    box_sizes[d] = static_cast<cuuint32_t>(d == 0 ? 128 / element : box[d - 1]);
     steps[d] = 1;
     if (d > 0) bytes[d - 1] = static_cast<cuuint64_t>(strides[d - 1] * element);
   }
@@ -230,9 +252,18 @@ bool make_map(CUtensorMap* map, DType dtype, void* data, const int64_t (&sizes)[
                                    : dtype == DType::F16 ? CU_TENSOR_MAP_DATA_TYPE_FLOAT16
                                    : rounds              ? CU_TENSOR_MAP_DATA_TYPE_TFLOAT32
                                                          : CU_TENSOR_MAP_DATA_TYPE_FLOAT32;
-  return encoder()(map, type, Rank, data, extents, bytes, box, steps, CU_TENSOR_MAP_INTERLEAVE_NONE,
-                   CU_TENSOR_MAP_SWIZZLE_128B, CU_TENSOR_MAP_L2_PROMOTION_L2_256B,
+  return encoder()(map, type, Rank, const_cast<void*>(data), extents, bytes, box_sizes, steps,
+                   CU_TENSOR_MAP_INTERLEAVE_NONE, CU_TENSOR_MAP_SWIZZLE_128B, CU_TENSOR_MAP_L2_PROMOTION_L2_256B,
                    CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE) == CUDA_SUCCESS;
+}
+
+// Boxes of `lines` lines along the second dimension.
+template <int Rank>
+bool make_map(CUtensorMap* map, DType dtype, const void* data, const int64_t (&sizes)[Rank],
+              const int64_t (&strides)[Rank - 1], int lines, bool rounds = false) {
+  int box[Rank - 1];
+  for (int d = 0; d < Rank - 1; d++) box[d] = d == 0 ? lines : 1;
+  return make_map<Rank>(map, dtype, data, sizes, strides, box, rounds);
 }
 
 // Whether the device has these instructions and the build this kernel for them: elsewhere than on sm_90a it is empty,

@@ -22,6 +22,26 @@ __device__ __forceinline__ void wait_copies() {
   asm volatile("cp.async.wait_group %0;" ::"n"(Pending) : "memory");
 }
 
+// multiply(stage) for step after step, while copies run Stages - 1 steps ahead: fill(step, stage) begins those of a
+// step.
+template <int Stages, class Fill, class Multiply>
+__device__ __forceinline__ void pipeline(int steps, const Fill& fill, const Multiply& multiply) {
+  const auto fill_ahead = [&](int step) {
+    if (step < steps) fill(step, step % Stages);
+    commit_copies();
+  };
+#pragma unroll 1
+  for (int step = 0; step < Stages - 1; step++) fill_ahead(step);
+#pragma unroll 1
+  for (int step = 0; step < steps; step++) {
+    wait_copies<Stages - 2>();
+    __syncthreads();
+    fill_ahead(step + Stages - 1);
+    multiply(step % Stages);
+  }
+  wait_copies<0>();
+}
+
 // Four 8 x 8 matrices of 16-bit elements: lanes 8 i .. 8 i + 7 give the rows of matrix i. A lane gets elements 2 c and
 // 2 c + 1 of row r of each, where r = lane / 4 and c = lane % 4; transposed, of column r.
 __device__ __forceinline__ void load_matrices(uint32_t (&to)[4], uint32_t address) {

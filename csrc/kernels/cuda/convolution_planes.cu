@@ -1,0 +1,99 @@
+// Convolutions of single pixels over images that lie plane by plane: matrices as they are, one a sample, for 16-bit
+// floats and floats rounded to tf32 on Hopper. The gradient of the weight sums over samples, too: its k runs through
+// their planes one after the other, with zeros behind each.
+#include "kernels/cuda/convolution_pixels.h"
+#include "kernels/cuda/gemm_hopper_plan.cuh"
+
+namespace minitorch {
+inline namespace MINITORCH_ARCH {
+namespace {
+
+using namespace products;
+
+template <class S, int Columns>
+struct PlaneLoader : LoaderBase {
+  CUtensorMap gradient, input;  // [sample][channel][pixel]
+  Divider steps;                // of a sample
+
+  struct State {};
+  __device__ __forceinline__ State begin(const Unit&) const { return {}; }
+  __device__ __forceinline__ void load(uint32_t a, uint32_t b, const Unit& u, State&, int step,
+                                       uint32_t barrier) const {
+    const auto at = static_cast<uint32_t>(u.begin / kDepth<S>) + step, sample = steps.quotient(at);
+    const int pixel = static_cast<int>(at - sample * steps.divisor) * kDepth<S>;
+    hopper::copy_box(a, gradient, pixel, static_cast<int>(u.i), static_cast<int>(sample), barrier);
+    hopper::copy_box(b, input, pixel, static_cast<int>(u.j), static_cast<int>(sample), barrier);
+  }
+};
+
+template <class S, int Columns>
+bool sum_planes(const ConvArgs& a, const Strided<S>& p, int64_t steps, const Plan& plan) {
+  PlaneLoader<S, Columns> loader;
+  loader.steps = Divider(static_cast<uint32_t>(steps));
+  const int64_t pixels = a.in_size[1] * a.in_size[2];
+  const auto map = [&](CUtensorMap* to, const ConvTensor& t, int64_t channels, int lines) {
+    return hopper::make_map<3>(to, a.dtype, t.data, {pixels, channels, a.batch}, {t.strides[1], t.strides[0]}, lines,
+                               true);
+  };
+  return map(&loader.gradient, a.output, a.out_channels, kRows) &&
+         map(&loader.input, a.input, a.in_channels, Columns) && run<Columns, true, true>(p, loader, plan);
+}
+
+MatrixView weight_view(const ConvArgs& a) { return {a.weight.data, a.weight.strides[0], a.weight.strides[1], 0}; }
+
+template <class S>
+bool weight_gradient(const ConvArgs& a) {
+  const int64_t steps = ceil_div(a.in_size[1] * a.in_size[2], kDepth<S>);
+  GemmArgs g;
+  g.dtype = a.dtype;
+  g.m = a.out_channels, g.n = a.in_channels, g.k = a.batch * steps * kDepth<S>;
+  g.c = weight_view(a);
+  const Strided<S> p = strided_problem<S>(g);
+  const Plan plan = plan_tiles(p.m, p.n, 1, a.batch * steps, 256, false);
+  switch (plan.columns) {
+    case 64: return sum_planes<S, 64>(a, p, steps, plan);
+    case 128: return sum_planes<S, 128>(a, p, steps, plan);
+    default: return sum_planes<S, 256>(a, p, steps, plan);
+  }
+}
+
+// Rows of planes start at multiples of 16 bytes.
+bool in_planes(const ConvArgs& a, const ConvTensor& t) {
+  const int64_t unit = 16 / static_cast<int64_t>(size_of(a.dtype));
+  return t.strides[4] == 1 && (t.strides[3] == a.in_size[2] || a.in_size[1] == 1) && t.strides[1] > 0 &&
+         t.strides[0] > 0 && (t.strides[1] | t.strides[0]) % unit == 0 && reinterpret_cast<uintptr_t>(t.data) % 16 == 0;
+}
+
+}  // namespace
+
+bool conv_planes(ConvPass pass, const ConvArgs& a) {
+  bool single = a.groups == 1 && (is_half(a.dtype) || (a.dtype == DType::F32 && a.tf32));
+  for (int d = 0; d < 3; d++) single = single && a.kernel[d] == 1 && a.stride[d] == 1 && a.padding[d] == 0;
+  const int64_t pixels = a.in_size[1] * a.in_size[2];
+  if (!single || a.in_size[0] != 1 || pixels < 64 || std::min(a.in_channels, a.out_channels) < 32 || !on_hopper() ||
+      !in_planes(a, a.input) || !in_planes(a, a.output))
+    return false;
+  if (pass == ConvPass::backward_weight) {
+    bool done = false;
+    dispatch(a.dtype, Types<BFloat16, Half, float>{},
+             [&](auto tag) { done = weight_gradient<typename decltype(tag)::type>(a); });
+    return done;
+  }
+  const bool backward = pass == ConvPass::backward_input;
+  const ConvTensor &from = backward ? a.output : a.input, &to = backward ? a.input : a.output;
+  GemmArgs g;
+  g.dtype = a.dtype;
+  g.batch = a.batch, g.m = backward ? a.in_channels : a.out_channels, g.n = pixels;
+  g.k = backward ? a.out_channels : a.in_channels;
+  g.a = weight_view(a);
+  if (backward) std::swap(g.a.row, g.a.col);
+  g.b = {from.data, from.strides[1], 1, from.strides[0]};
+  g.c = {to.data, to.strides[1], 1, to.strides[0]};
+  g.d = {a.bias, a.bias_stride, 0, 0};
+  g.alpha = Scalar(1.0), g.beta = Scalar(a.bias == nullptr ? 0.0 : 1.0);
+  g.tf32 = a.tf32;
+  return gemm_half(g) || gemm_tf32(g);
+}
+
+}  // namespace MINITORCH_ARCH
+}  // namespace minitorch
