@@ -37,8 +37,8 @@ def scaled_k(order):
     return lambda x: mp.besselk(order, x) * mp.exp(x) * mp.sqrt(x)
 
 
-show("large_k0", chebyshev(above(scaled_k(0), mp.mpf(2))))
-show("large_k1", chebyshev(above(scaled_k(1), mp.mpf(2))))
+show("large_k0", chebyshev(above(scaled_k(0), mp.mpf(1))))
+show("large_k1", chebyshev(above(scaled_k(1), mp.mpf(1))))
 
 
 def airy_tail(zeta):

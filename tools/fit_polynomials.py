@@ -1,5 +1,5 @@
-"""The coefficients in csrc/kernels/functors/polynomials.h and math_double_inverse.h: fits in 50-digit arithmetic (needs
-mpmath).
+"""The coefficients in csrc/kernels/functors/polynomials.h, math_double_inverse.h and, of erf, error_function.h: fits in
+50-digit arithmetic (needs mpmath).
 
 Polynomials interpolate at Chebyshev nodes, which is within a small factor of the minimax error; rational functions are
 linearised least squares, reweighted towards equal errors (Lawson). Each line printed: name, degrees, largest
@@ -165,7 +165,6 @@ def double_precision(largest: mpf) -> None:
             degree,
             lambda z: z,
         )
-    polynomial("(1 + 2x) exp(x^2) erfc(x)", scaled_erfc, mpf(-1), mpf("0.75"), 26)
     near = of_square(lambda s: erf(s) / s - 1, lambda z: 2 / sqrt(pi) - 1)
     polynomial("erf(x)/x - 1", near, mpf(0), mpf(1), 12, lambda z: 1 / (1 + near(z)))
     polynomial(

@@ -1,4 +1,5 @@
-"""The coefficients in csrc/kernels/functors/special_single.h, by the methods of fit_polynomials.py (needs mpmath)."""
+"""The coefficients in csrc/kernels/functors/special_single.h and those of 16-bit GELU in activation.h, by the methods of
+fit_polynomials.py (needs mpmath)."""
 
 import mpmath
 from fit_polynomials import SMALL, polynomial, rational
@@ -103,6 +104,17 @@ def main() -> None:
         HALF,
         20,
     )
+    for most, degree in ((6, 6), (mpf("14.25"), 8)):  # GELU of float16 and bfloat16, activation.h
+        middle = mpf(most) / 2
+        polynomial(
+            f"log2(erfc(a / sqrt(2)) / 2) in a - {middle}",
+            lambda t, middle=middle: log(erfc((t + middle) / sqrt(2)) / 2, 2),
+            -middle,
+            middle,
+            degree,
+            lambda t: log(2),
+        )
+    polynomial("2^f", lambda f: 2**f, -HALF, HALF, 4)
     polynomial("digamma, asymptotic", digamma_asymptotic, mpf(0), mpf(1) / 9, 10, lambda z: z)
 
 

@@ -170,6 +170,8 @@ namespace minitorch {
   X(threshold, Threshold, RealTypes)                             \
   X(hardtanh_backward, HardtanhBackward, FloatTypes)             \
   X(gelu, Gelu, FloatTypes)                                      \
+  X(gelu_half, GeluHalf, Types<float>)                           \
+  X(gelu_bfloat16, GeluBFloat16, Types<float>)                   \
   X(gelu_backward, GeluBackward, FloatTypes)                     \
   X(gelu_tanh, GeluTanh, FloatTypes)                             \
   X(gelu_tanh_backward, GeluTanhBackward, FloatTypes)            \

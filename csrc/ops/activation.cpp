@@ -24,7 +24,10 @@ void elu_stub(at::TensorIteratorBase& iter, const at::Scalar& alpha, const at::S
 }
 
 void gelu_stub(at::TensorIteratorBase& iter, at::native::GeluType type) {
-  run_pointwise(type == at::native::GeluType::Tanh ? PointwiseOp::gelu_tanh : PointwiseOp::gelu, iter);
+  PointwiseOp op = PointwiseOp::gelu;
+  if (iter.common_dtype() == at::kHalf) op = PointwiseOp::gelu_half;
+  if (iter.common_dtype() == at::kBFloat16) op = PointwiseOp::gelu_bfloat16;
+  run_pointwise(type == at::native::GeluType::Tanh ? PointwiseOp::gelu_tanh : op, iter);
 }
 void gelu_backward_stub(at::TensorIteratorBase& iter, at::native::GeluType type) {
   run_pointwise(type == at::native::GeluType::Tanh ? PointwiseOp::gelu_tanh_backward : PointwiseOp::gelu_backward,

@@ -42,6 +42,39 @@ struct Prod : Sum<T> {
   }
 };
 
+// Sums of float whose leaves are joined in double: what is lost is lost within a leaf, where numbers are small.
+template <template <class> class F, bool mean>
+struct WideLoops {
+  static constexpr int64_t kColumns = 256;
+  static void init(void* acc, int64_t n) { memset(acc, 0, n * sizeof(double)); }
+  static void row(void* acc, const RowRange& r, const void* x, int64_t count, const ReduceParams&) {
+    double* a = static_cast<double*>(acc);
+    r.for_each<float>(x, [&](int64_t i, const float* v) { a[i] += fold_contiguous(F<float>{}, v, count); });
+  }
+  static void columns(void* acc, int64_t n, const void* const* rows, int64_t count, int64_t base,
+                      const ReduceParams& p) {
+    double* a = static_cast<double*>(acc);
+    float sums[kColumns];
+    const void* block[kLeafRows];
+    for (int64_t j = 0; j < n; j += kColumns) {
+      const int64_t width = std::min(kColumns, n - j);
+      for (int64_t r = 0; r < count; r++) block[r] = static_cast<const float*>(rows[r]) + j;
+      FoldLoops<F<float>, float>::init(sums, width);
+      FoldLoops<F<float>, float>::columns(sums, width, block, count, base, p);
+      for (int64_t k = 0; k < width; k++) a[j + k] += sums[k];
+    }
+  }
+  static void merge(void* acc, const void* other, int64_t n) { FoldLoops<Sum<double>, double>::merge(acc, other, n); }
+  static void finish(void* const* out, const void* acc, int64_t n, int64_t count, const ReduceParams&) {
+    const double* a = static_cast<const double*>(acc);
+    float* o = static_cast<float*>(out[0]);  // which may be the accumulators' own memory
+    for (int64_t j = 0; j < n; j++) o[j] = static_cast<float>(mean ? a[j] / static_cast<double>(count) : a[j]);
+  }
+  static constexpr Reducer make() {
+    return {DType::F32, sizeof(double), true, 1, {DType::F32, DType::F32}, &init, &row, &columns, &merge, &finish};
+  }
+};
+
 // Counts elements that were converted to bool: bytes are added to bytes as long as those cannot overflow.
 struct CountLoops {
   static constexpr int64_t kLanes = LanesOf<uint8_t>::count, kRows = 255;
@@ -116,6 +149,9 @@ constexpr Reducer byte_reducer(int acc_size, DType result) {
 bool find_sum_reducer(ReduceOp op, DType dtype, Reducer& r) {
   const DType compute = is_integral(dtype) || dtype == DType::Bool ? DType::I64 : compute_dtype(dtype);
   using All = Types<float, double, int64_t, Complex<float>, Complex<double>>;
+  if (compute == DType::F32 && op == ReduceOp::sum) return r = WideLoops<Sum, false>::make(), true;
+  if (compute == DType::F32 && op == ReduceOp::mean) return r = WideLoops<Sum, true>::make(), true;
+  if (compute == DType::F32 && op == ReduceOp::nansum) return r = WideLoops<NanSum, false>::make(), true;
   switch (op) {
     case ReduceOp::sum:
       return dispatch(compute, All{}, [&](auto tag) {

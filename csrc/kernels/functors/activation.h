@@ -36,26 +36,71 @@ struct HardtanhBackward {  // gradient, x
   MT_HD T operator()(T g, T x) const { return (x > low) & (x < high) ? g : T(0); }
 };
 
-// 1 + erf(x / sqrt(2)), twice the normal distribution function; never below zero, where the error of erf could take it.
+// The normal distribution function. In single precision and on a GPU as (1 + erf(x / sqrt(2))) / 2, which loses the
+// digits of its tail as native's does; never below zero, where the error of erf could take it.
 template <class T>
-MT_HD T twice_normal_cdf(T x) {
+MT_HD T normal_cdf(T x) {
+#if !defined(__CUDA_ARCH__)
+  if constexpr (std::is_same_v<T, double>) return math::normal_cdf(x);
+#endif
   const T sum = T(1) + math::erf_plain(x * T(kSqrtHalf));
-  return sum < T(0) ? T(0) : sum;
+  return T(0.5) * (sum < T(0) ? T(0) : sum);
 }
-MT_UNARY_FUNCTOR(Gelu, x* T(0.5) * twice_normal_cdf(x))
+MT_UNARY_FUNCTOR(Gelu, x* normal_cdf(x))
+// GELU for 16-bit types, which show the tail's relative error: without a division, x 2^p(|x|) on the left and
+// x - |x| 2^p(|x|) on the right, where p is the logarithm of the tail up to `most`, from where all results round to
+// zero.
+template <class T, int N>
+MT_HD T gelu_narrow(T x, T most, const float (&c)[N]) {
+#if defined(__CUDA_ARCH__)
+  return x * T(0.5) * ::erfcf(x * T(-kSqrtHalf));
+#else
+  const T a = ::fabsf(x), y = a < most ? a : most, u = y - T(0.5) * most;
+  T p = c[N - 1];
+#pragma GCC unroll 16
+  for (int i = N - 2; i >= 0; i--) p = p * u + c[i];
+  constexpr T round = 12582912.0f;  // 1.5 * 2^23
+  const T n = (p + round) - round, f = p - n;
+  T power = 9.6663685e-3f;
+  power = power * f + 5.5921976e-2f;
+  power = power * f + 2.4022349e-1f;
+  power = power * f + 6.9312105e-1f;
+  power = power * f + 1.0f;
+  const uint32_t bias = (127u + 64u) << 23;  // and 2^-64: the tail may be subnormal
+  const T scale = math::detail::bit_cast<T>((math::detail::bit_cast<uint32_t>(n + round) << 23) + bias);
+  const T tail = a < most ? power * scale * 0x1p-64f : T(0);
+  return x < T(0) ? x * tail : x - y * tail;
+#endif
+}
 template <class T>
-struct GeluBackward {  // gradient, x
-  MT_HD T operator()(T g, T x) const {
-    const T cdf = T(0.5) * twice_normal_cdf(x);
-    const T pdf = T(kInvSqrt2Pi) * math::exp(x * x * T(-0.5));
-    return g * (cdf + x * pdf);
+struct GeluHalf {  // 2^-14.3
+  MT_HD T operator()(T x) const {
+    constexpr float c[] = {-9.5329339f,   -4.7366754f,     -0.67044463f,  -0.0074179464f,
+                           0.0011326264f, -0.00019773276f, 2.3017209e-05f};
+    return gelu_narrow(x, T(6), c);
   }
 };
 template <class T>
+struct GeluBFloat16 {  // 2^-11.9
+  MT_HD T operator()(T x) const {
+    constexpr float c[] = {-40.805435f,     -10.47406f,     -0.70861095f,    -0.0011636778f, 0.00010508604f,
+                           -3.4659801e-06f, 4.7201798e-07f, -2.2490801e-07f, 1.8625207e-08f};
+    return gelu_narrow(x, T(14.25), c);
+  }
+};
+template <class T>
+struct GeluBackward {  // gradient, x
+  MT_HD T operator()(T g, T x) const {
+    const T pdf = T(kInvSqrt2Pi) * math::exp(x * x * T(-0.5));
+    return g * (normal_cdf(x) + x * pdf);
+  }
+};
+// (1 + tanh(u)) / 2 = 1 / (1 + exp(-2u)) keeps the digits of the left tail.
+template <class T>
 struct GeluTanh {
   MT_HD T operator()(T x) const {
-    const T inner = T(kSqrt2OverPi) * (x + T(kGeluCubic) * x * x * x);
-    return T(0.5) * x * (T(1) + math::tanh(inner));
+    const T u = T(kSqrt2OverPi) * (x + T(kGeluCubic) * x * x * x);
+    return x / (T(1) + math::exp(T(-2) * u));
   }
 };
 template <class T>

@@ -161,12 +161,6 @@ MT_HD float cosh(float x) {
   return static_cast<float>(0.5 * (e + 1.0 / e));
 }
 MT_HD float tanh(float x) { return static_cast<float>(detail::tanh_single(x)); }
-MT_HD double tanh(double x) {
-  double a = ::fabs(x);
-  a = a > 20.0 ? 20.0 : a;
-  const double e = detail::Expm1(2.0 * a).sum();  // positive: the quotient then shrinks its error
-  return ::copysign(e / (2.0 + e), x);
-}
 MT_HD float asinh(float x) {
   const double d = ::fabs(static_cast<double>(x));
   const double value = detail::log_any<detail::Precision::single>(d + ::sqrt(d * d + 1.0));
@@ -271,3 +265,4 @@ MT_DEFINE(asinh)
 
 #include "kernels/functors/math_double.h"  // these build on this one
 #include "kernels/functors/math_double_inverse.h"
+#include "kernels/functors/error_function.h"

@@ -1,6 +1,7 @@
 // Double precision beyond what math.h needs for itself: branch free, from the same reductions and polynomials. The
 // compensated logarithms are those of fdlibm (e_log2.c, e_log10.c, s_log1p.c) with selects in place of its branches.
 #pragma once
+#include "kernels/functors/compensated.h"
 #include "kernels/functors/math.h"
 
 #if !defined(__CUDA_ARCH__)
@@ -35,23 +36,55 @@ MT_HD double scaled_logarithm(double x, double of_scale, const F& join) {
   return log_special(x, tiny ? value - of_scale : value);
 }
 
-// log(1 + x): the logarithm of the rounded sum, corrected for its rounding error.
-MT_HD double log1p_full(double x) {
+// log(1 + x + low): the logarithm of the rounded sum 1 + x, corrected for its rounding error.
+MT_HD double log1p_full(double x, double low = 0.0) {
   const double u = 1.0 + x, back = u - 1.0;
   const double error = (1.0 - (u - back)) + (x - back);
   const LogReduction e(u);
   const double f = e.m - 1.0;
-  const double correction = log_correction<Precision::full>(f) + (e.k * kLn2Lo + error / u);
+  const double correction = log_correction<Precision::full>(f) + (e.k * kLn2Lo + (error + low) / u);
   const double value = log_special(u, e.k * kLn2Hi - ((0.5 * f * f - correction) - f));
   return x == 0.0 ? x : value;
 }
 
-// exp(x) / 2 for x >= 0, without overflow before the result's.
-MT_HD double exp_halved(double x) {
-  const ExpReduction e(x > 712.0 ? 712.0 : x);
-  const double half = (e.n * 0.5 + kRound) - kRound;
-  return (e.exp() * exp2_integer(half - 1.0)) * exp2_integer(e.n - half);
+// expm1(x) / 4 for -746 <= x <= 710: a quarter does not overflow before the result does.
+MT_HD Sum quarter_expm1(double x) {
+  const ExpReduction e(x);
+  const double scale = exp2_integer((e.n < -1000.0 ? -1000.0 : e.n) - 2.0), less = scale - 0.25;
+  const Sum head = fast_sum(less, scale * e.r);
+  const double tail = scale * (expm1_tail<Precision::full>(e.r) + (e.low + e.low * e.r));
+  return fast_sum(head.high, (head.low + ((scale - less) - 0.25)) + tail);
 }
+
+// sinh and cosh of r + low, |r| <= ln2/2, beyond r and 1: the odd and even halves of expm1_tail.
+struct HyperbolicReduction {
+  double n, r, odd, even;
+  MT_HD explicit HyperbolicReduction(double x) {
+    constexpr double s[] = {0.16666666666666666,   0.008333333333333333,   0.00019841269841263304,
+                            2.755731924720479e-06, 2.5052071109214447e-08, 1.6086622436215554e-10};
+    constexpr double c[] = {0.5,
+                            0.04166666666666668,
+                            0.0013888888888879082,
+                            2.480158733642132e-05,
+                            2.755726330147475e-07,
+                            2.0918129454967065e-09};
+    const ExpReduction e(x);
+    const double z = e.r * e.r;
+    n = e.n;
+    r = e.r;
+    odd = r * z * horner(z, s) + e.low;
+    even = z * horner(z, c) + r * e.low;
+  }
+};
+// sinh(n ln2) and cosh(n ln2) over 2^n for an integer n >= 0.
+struct HyperbolicPower {
+  Sum sinh, cosh;
+  MT_HD explicit HyperbolicPower(double n) {
+    const double down = exp2_integer(-1.0 - 2.0 * (n > 500.0 ? 500.0 : n));
+    sinh = fast_sum(0.5, -down);
+    cosh = fast_sum(0.5, down);
+  }
+};
 
 }  // namespace detail
 
@@ -64,9 +97,9 @@ MT_HD double exp2(double x) {
 }
 MT_HD double expm1(double x) {
   double y = x < -746.0 ? -746.0 : x;
-  y = y > 700.0 ? 700.0 : y;
-  const double value = x > 700.0 ? detail::exp_full(x) : detail::Expm1(y).sum();
-  return x == 0.0 ? x : value;
+  y = y > 710.0 ? 710.0 : y;
+  const double value = 4.0 * detail::quarter_expm1(y).join();
+  return ::fabs(x) < 1e-290 ? x : value;
 }
 MT_HD double log2(double x) {
   return detail::scaled_logarithm(x, 54.0, [](const detail::LogParts& p) {
@@ -80,23 +113,40 @@ MT_HD double log10(double x) {
   });
 }
 MT_HD double log1p(double x) { return detail::log1p_full(x); }
-MT_HD double cosh(double x) {
-  const double half = detail::exp_halved(::fabs(x));
-  return half + 0.25 / half;
-}
-// With e = expm1(|x|), (e + e / (1 + e)) / 2 has no cancellation (fdlibm's e_sinh.c).
+// The addition theorems: sinh(r + n ln2) = cosh(r) sinh(n ln2) + sinh(r) cosh(n ln2) has no division.
 MT_HD double sinh(double x) {
   const double a = ::fabs(x);
-  const detail::Expm1 parts(a > 700.0 ? 700.0 : a);
-  const double e = parts.sum();
-  const double value = a > 22.0 ? detail::exp_halved(a) : 0.5 * (parts.high + (parts.low + e / (1.0 + e)));
-  return ::copysign(a == 0.0 || a != a ? a : value, x);
+  const detail::HyperbolicReduction h(a > 711.0 ? 711.0 : a);
+  const detail::HyperbolicPower p(h.n);
+  const detail::Product product(p.cosh.high, h.r);
+  const detail::Sum head = detail::fast_sum(p.sinh.high, product.high);
+  const double rest = p.cosh.high * h.odd + (p.sinh.high * h.even + p.sinh.low);
+  const double value = detail::scaled(head.high + (head.low + (product.low + rest)), h.n);
+  return ::copysign(a < 1e-290 ? a : value, x);
 }
-// log1p(2a / (1 - a)) / 2, the quotient below 1/2 as 2a + 2a a / (1 - a) (fdlibm's e_atanh.c).
+MT_HD double cosh(double x) {
+  const double a = ::fabs(x);
+  const detail::HyperbolicReduction h(a > 711.0 ? 711.0 : a);
+  const detail::HyperbolicPower p(h.n);
+  const detail::Sum head = detail::fast_sum(p.cosh.high, p.sinh.high * h.r);
+  const double rest = p.sinh.high * h.odd + (p.cosh.high * h.even + p.cosh.low);
+  return detail::scaled(head.high + (head.low + rest), h.n);
+}
+// With e = expm1(2|x|), e / (2 + e).
+MT_HD double tanh(double x) {
+  const double a = ::fabs(x);
+  const detail::Sum e = detail::quarter_expm1(a > 20.0 ? 40.0 : 2.0 * a);
+  const double below = 0.5 + e.high, lost = e.high > 0.5 ? (e.high - below) + 0.5 : (0.5 - below) + e.high;
+  const double value = detail::quotient(e, {below, lost + e.low}).join();
+  return ::copysign(a < 1e-290 ? a : value, x);
+}
+// log1p(2a / (1 - a)) / 2.
 MT_HD double atanh(double x) {
-  const double a = ::fabs(x), twice = a + a, quotient = (a < 0.5 ? twice * a : twice) / (1.0 - a);
-  const double value = 0.5 * detail::log1p_full(a < 0.5 ? twice + quotient : quotient);
-  return ::copysign(a > 1.0 ? NAN : value, x);
+  const double a = ::fabs(x), below = 1.0 - a;
+  const detail::Sum q = detail::quotient({a + a, 0.0}, {below, (1.0 - below) - a});
+  const double value = 0.5 * detail::log1p_full(q.high, q.low);
+  const double inner = a == 1.0 ? INFINITY : value;
+  return ::copysign(a > 1.0 ? NAN : inner, x);
 }
 // The root of the rounded sum of squares, corrected for the rounding of squares, sum and root. Of the two scales one
 // keeps squares from overflowing and the other from vanishing.

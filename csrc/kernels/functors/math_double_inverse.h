@@ -1,36 +1,13 @@
-// Double precision: tangent and inverse trigonometric functions, error functions, powers. Branch free. Errors in units
-// in the last place: inverse functions 0.8, tan and erf 1.1, pow 1.2, erfc 3.2; the coefficients are fits by
-// tools/fit_polynomials.py.
+// Double precision: tangent and inverse trigonometric functions, powers. Branch free. Errors in units in the last
+// place: inverse functions 0.8, tan 1.1, pow 1.2; the coefficients are fits by tools/fit_polynomials.py.
 #pragma once
-#include "kernels/functors/math.h"
+#include "kernels/functors/compensated.h"
 
 #if !defined(__CUDA_ARCH__)
 namespace minitorch::math {
 inline namespace MINITORCH_ARCH {
 
 namespace detail {
-
-// a b as a sum of two doubles. Both results are used, so the compiler keeps the product when it contracts expressions.
-// Without fused multiply-add, which would be a call, by halves of the factors (T. Dekker, "A floating-point technique
-// for extending the available precision", 1971); both factors are below 2^970.
-struct Product {
-  double high, low;
-  MT_HD Product(double a, double b) {
-    high = a * b;
-#if defined(__FMA__) || defined(__ARM_FEATURE_FMA)
-    low = __builtin_fma(a, b, -high);
-#else
-    const double wide_a = 134217729.0 * a, wide_b = 134217729.0 * b;
-    const double a1 = wide_a - (wide_a - a), a2 = a - a1, b1 = wide_b - (wide_b - b), b2 = b - b1;
-    low = a2 * b2 - (((high - a1 * b1) - a2 * b1) - a1 * b2);
-#endif
-  }
-};
-// above - quotient below, exactly, for a rounded quotient.
-MT_HD double remainder(double above, double quotient, double below) {
-  const Product p(quotient, below);
-  return (above - p.high) - p.low;
-}
 
 // atan(low / high) = base + (rest + t) for 0 <= low <= high, finite, high > 0, as atan(c) + atan(t) with c = 0, 1/2 or
 // 1 and t = (low - c high) / (high + c low), whose rounding is put back (|t| <= 7/16: 2^-57.9).
@@ -73,35 +50,6 @@ struct HalfAngle {
     low = (z > 0.0 ? error : 0.0) + asin_tail(root, z);
   }
 };
-
-// erf(a) - a for 0 <= a <= 1 (2^-55.5, of erf).
-MT_HD double erf_tail(double a) {
-  constexpr double c[] = {0.1283791670955126,      -0.3761263890318375,     0.11283791670954879,
-                          -0.026866170645076792,   0.0052239776248180145,   -0.000854832698083379,
-                          0.0001205533111164271,   -1.4925595266831182e-05, 1.6461000484121368e-06,
-                          -1.6350312701054695e-07, 1.4659775274047436e-08,  -1.1372848856791674e-09,
-                          5.957176147748911e-11};
-  return a * horner(a * a, c);
-}
-
-// erfc(a) for 0 <= a <= 28, as erfc_single (2^-54.3).
-MT_HD double erfc_far(double a) {
-  constexpr double c[] = {
-      1.2329951186255526,      -0.1396211168405625,     0.015379652102620047,    0.0680970542546916,
-      -0.10103906603632562,    0.09373283499839374,     -0.06633036581162938,    0.03716751553669792,
-      -0.016197734066254327,   0.005031969985118134,    -0.0007577732168695145,  -0.00019925672894251158,
-      0.00015062129330566787,  -2.439913924418651e-05,  -1.1220707668957035e-05, 5.709767690086341e-06,
-      2.9082303867712154e-07,  -8.260570534176564e-07,  7.898218703986078e-08,   1.1169533440601148e-07,
-      -2.1790332376041308e-08, -1.6201484430373943e-08, 3.6684348154997192e-09,  2.6250255842396672e-09,
-      -2.655559735529441e-10,  -3.4937677966964553e-10, -5.421497096769612e-11};
-  const Product square(a, a);
-  const ExpReduction e(-square.high, -square.low);
-  const double half = (e.n * 0.5 + kRound) - kRound;  // in two steps, for subnormal results
-  const double scaled = horner((a - 4.0) / (a + 4.0), c), below = 1.0 + 2.0 * a, below_low = 2.0 * a - (below - 1.0);
-  const double quotient = scaled / below, rest = remainder(scaled, quotient, below) - quotient * below_low;
-  const double value = e.exp() * (quotient + rest / below);
-  return (value * exp2_integer(half)) * exp2_integer(e.n - half);
-}
 
 }  // namespace detail
 
@@ -163,21 +111,6 @@ MT_HD double acos(double x) {
   const double left = (2.0 * detail::kHalfPi - 2.0 * h.s) - (2.0 * h.low - 2.0 * detail::kHalfPiLow);
   return a > 0.5 ? (x < 0.0 ? left : right) : inner;
 }
-MT_HD double erf(double x) {
-  const double a = ::fabs(x), inner = a > 1.0 ? 1.0 : a, outer = a > 7.0 ? 7.0 : a;
-  const double near = inner + detail::erf_tail(inner), far = 1.0 - detail::erfc_far(outer);
-  const double value = a < 1.0 ? near : far;
-  return x != x ? x : ::copysign(value, x);
-}
-MT_HD double erfc(double x) {
-  const double a = ::fabs(x), inner = a > 1.0 ? 1.0 : a, far = detail::erfc_far(a > 28.0 ? 28.0 : a);
-  const double tail = detail::erf_tail(inner), side = x < 0.0 ? 2.0 - far : far;
-  // 1 - (x + tail), from 1/4 on with a difference that is exact
-  const double whole = 1.0 - ::copysign(a + tail, x), part = 0.5 - ((a - 0.5) + tail), near = x > 0.25 ? part : whole;
-  const double value = a < 0.8 ? near : side;
-  return x != x ? x : value;
-}
-MT_HD double erf_plain(double x) { return erf(x); }
 
 // What pow has to know of its exponent: values for bases that are zero, infinite or NaN, and how the sign of the base
 // enters. For one exponent and many bases it is made once, and the loop over the bases has no condition on it.

@@ -98,18 +98,6 @@ MT_HD double exp_full(double x) {
   return (e.exp() * exp2_integer(half)) * exp2_integer(e.n - half);
 }
 
-// expm1 for -746 <= x <= 700, as a sum.
-struct Expm1 {
-  double high, low;
-  MT_HD explicit Expm1(double x) {
-    const ExpReduction e(x);
-    const double scale = exp2_integer(e.n < -1000.0 ? -1000.0 : e.n);
-    high = scale * e.r + (scale - 1.0);
-    low = scale * (expm1_tail<Precision::full>(e.r) + (e.low + e.low * e.r));
-  }
-  MT_HD double sum() const { return high + low; }
-};
-
 // A positive normal x = 2^k m with m in [sqrt(1/2), sqrt(2)).
 struct LogReduction {
   double k, m;

@@ -1,9 +1,10 @@
 // Special functions: gamma and zeta, error function relatives, modified Bessel functions. Series, continued fractions
 // and asymptotic expansions from M. Abramowitz, I. Stegun, "Handbook of Mathematical Functions" (AS below), summed in
-// double whatever the compute type. They iterate and branch, and do not vectorise; for single precision on the CPU the
-// common ones have polynomials in special_single.h.
+// double whatever the compute type. They iterate and branch, and do not vectorise; on the CPU the common ones have
+// polynomials in special_single.h and special_double.h.
 #pragma once
 #include "kernels/functors/pointwise.h"
+#include "kernels/functors/special_double.h"
 #include "kernels/functors/special_single.h"
 
 namespace minitorch::special {
@@ -18,8 +19,7 @@ MT_HD double lgamma(double x) {
 #if defined(__CUDA_ARCH__)
   return ::lgamma(x);
 #else
-  int sign;
-  return ::lgamma_r(x, &sign);
+  return full::lgamma(x);
 #endif
 }
 
@@ -47,7 +47,7 @@ MT_HD double trigamma(double x) {
   double sign = 1.0, result = 0.0;
   if (x < 0.5) {
     sign = -1.0;
-    const double s = ::sin(kPi * x);
+    const double s = ::sin(kPi * (x - ::rint(x)));
     result -= (kPi * kPi) / (s * s);
     x = 1.0 - x;
   }
@@ -135,6 +135,7 @@ MT_HD double igamma(double a, double x, bool upper) {
   return upper ? q : 1.0 - q;
 }
 
+#if defined(__CUDA_ARCH__)
 // exp(x^2) erfc(x); beyond 26 the asymptotic series AS 7.1.23.
 MT_HD double erfcx(double x) {
   if (x != x) return x;
@@ -177,7 +178,6 @@ MT_HD double erfc_inverse(double q) {
   }
   return x;
 }
-#if defined(__CUDA_ARCH__)
 MT_HD double erfinv(double y) {
   const double a = ::fabs(y);
   if (!(a <= 1.0)) return NAN;
@@ -191,21 +191,6 @@ MT_HD double erfinv(double y) {
   }
   return ::copysign(x, y);
 }
-#else
-// The estimate of single precision, good to 2^-30, and one step of Halley's method, which cubes its error. Beyond 0.8,
-// 1 - |y| and erfc carry the accuracy.
-MT_HD double erfinv(double y) {
-  const double a = ::fabs(y), rest = 1.0 - a;
-  const double x =
-      a * single::erfinv_quotient(-math::detail::log_normal<math::detail::Precision::single>(rest * (1.0 + a)));
-  const double inner = x > 1.0 ? 1.0 : x, outer = x > 28.0 ? 28.0 : x;
-  const double near = (inner - a) + math::detail::erf_tail(inner), far = rest - math::detail::erfc_far(outer);
-  const double u = (a < 0.8 ? near : far) * (0.5 * kSqrtPi) * math::detail::exp_single(x * x);
-  double value = x - u / (1.0 + x * u);
-  value = a == 1.0 ? INFINITY : value;
-  return ::copysign(a > 1.0 ? NAN : value, y);
-}
-#endif
 MT_HD double ndtri(double p) {
   if (!(p >= 0.0 && p <= 1.0)) return NAN;
   if (p == 0.0) return -INFINITY;
@@ -251,6 +236,7 @@ MT_HD double i0(double x) { return bessel_i(0, x); }
 MT_HD double i1(double x) { return bessel_i(1, x); }
 MT_HD double i0e(double x) { return bessel_i_scaled(0, x); }
 MT_HD double i1e(double x) { return bessel_i_scaled(1, x); }
+#endif  // __CUDA_ARCH__
 
 }  // namespace MINITORCH_ARCH
 }  // namespace minitorch::special
@@ -258,10 +244,10 @@ MT_HD double i1e(double x) { return bessel_i_scaled(1, x); }
 namespace minitorch::functors {
 inline namespace MINITORCH_ARCH {
 
-// The polynomials for float, the series for double.
 #if defined(__CUDA_ARCH__)
 #define MT_SPECIAL_FUNCTOR(Name, function) MT_UNARY_FUNCTOR(Name, static_cast<T>(special::function(x)))
 #else
+// Polynomials of its own for each precision.
 #define MT_SPECIAL_FUNCTOR(Name, function)                       \
   template <class T>                                             \
   struct Name {                                                  \
@@ -269,7 +255,7 @@ inline namespace MINITORCH_ARCH {
       if constexpr (std::is_same_v<T, float>)                    \
         return static_cast<float>(special::single::function(x)); \
       else                                                       \
-        return static_cast<T>(special::function(x));             \
+        return special::full::function(x);                       \
     }                                                            \
   };
 #endif
