@@ -29,6 +29,8 @@ ISAS = ("baseline", "avx2", "avx512")
 RUNTIME_HEADERS = (
     "core/half.h",
     "core/macros.h",
+    "kernels/functors/compensated.h",
+    "kernels/functors/error_function.h",
     "kernels/functors/math.h",
     "kernels/functors/math_double.h",
     "kernels/functors/math_double_inverse.h",

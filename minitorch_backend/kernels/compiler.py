@@ -19,6 +19,8 @@ INCLUDE = PACKAGE / "include"
 SHARED_HEADERS = (
     "core/half.h",
     "core/macros.h",
+    "kernels/functors/compensated.h",
+    "kernels/functors/error_function.h",
     "kernels/functors/math.h",
     "kernels/functors/math_double.h",
     "kernels/functors/math_double_inverse.h",
