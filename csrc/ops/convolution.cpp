@@ -156,8 +156,8 @@ at::Tensor convolution(const at::Tensor& input, const at::Tensor& weight, const 
   if (is_short_integer(input.scalar_type()) && !transposed &&
       std::all_of(dilation.begin(), dilation.end(), [](int64_t d) { return d == 1; })) {
     const auto wide = [](const at::Tensor& t) { return t.defined() ? t.to(at::kLong) : t; };
-    return convolution(wide(input), wide(weight), wide(bias), stride, padding, dilation, transposed, output_padding,
-                       groups)
+    return minitorch::convolution(wide(input), wide(weight), wide(bias), stride, padding, dilation, transposed,
+                                  output_padding, groups)
         .to(input.scalar_type());
   }
   check_kernel(input.scalar_type());
