@@ -165,8 +165,8 @@ struct PixelLoader : LoaderBase {
 // (BlockLines).
 template <class S, int Columns>
 struct WeightLoader : LoaderBase {
-  [[maybe_unused]] static constexpr bool kLeft = std::is_same_v<S, float>;
-  [[maybe_unused]] static constexpr int kWidth = kDepth<S>;  // channels of a box, and positions of a block
+  static constexpr bool kLeft = std::is_same_v<S, float>;
+  static constexpr int kWidth = kDepth<S>;  // channels of a box, and positions of a block
   CUtensorMap source[kImages], gradient;
   Blocks blocks;
   Taps taps;
@@ -194,24 +194,9 @@ struct WeightLoader : LoaderBase {
         hopper::copy_box(b + r * kLine, gradient, static_cast<int>(u.j) + r, place.x, place.y, place.sample, barrier);
     }
   }
-  // Rows row + 16 w + lane / 4, and eight below, of warp w; of k 8 k and on, in the order of position_of_k.
-  __device__ __forceinline__ void left(uint32_t (&to)[4], uint32_t panel, int row, int k) const {
-    const int warp = static_cast<int>(threadIdx.x) / 32 % 4, lane = static_cast<int>(threadIdx.x) % 32;
-#pragma unroll
-    for (int e = 0; e < 4; e++) {
-      const int r = row + warp * 16 + lane / 4 + e % 2 * 8, line = k * 8 + lane % 4 * 2 + e / 2;
-      asm volatile("ld.shared.b32 %0, [%1];"
-                   : "=r"(to[e])
-                   : "r"(panel + r / 32 * (32 * kLine) + line * kLine + ((r % 32 / 4 ^ (line & 7)) << 4) + r % 4 * 4)
-                   : "memory");
-    }
-  }
 };
 
-// The gradient of floats along k: position_of_k puts the even ones of eight first, so that lanes which read them from
-// lines of channels meet different banks.
-__device__ __forceinline__ int position_of_k(int k) { return k / 8 * 8 + k % 4 * 2 + k / 4 % 2; }
-
+// The gradient of floats along k, by blocks.
 struct BlockLines {
   const float* data;
   HopperImage image;
@@ -221,7 +206,7 @@ struct BlockLines {
   __device__ __forceinline__ int64_t start(int64_t, int64_t k) const {
     constexpr int kPositions = kDepth<float>;
     const auto place = blocks.at(k / kPositions);
-    const int position = position_of_k(static_cast<int>(k % kPositions)), line = position / blocks.width;
+    const int position = static_cast<int>(place_of_k(k % kPositions)), line = position / blocks.width;
     const int64_t sample = place.sample + line / blocks.height;
     if (sample >= samples) return -1;
     return sample * image.sample + (place.y + line % blocks.height) * image.row +
@@ -302,7 +287,7 @@ template <class S, int Columns>
 bool weights(const HopperConvolution& c, const Strided<S>& p, const Shares& shares) {
   WeightLoader<S, Columns> loader{.blocks = weight_blocks<S>(c)};
   const Blocks& blocks = loader.blocks;
-  loader.channel_blocks = static_cast<int>(p.m / (c.kernel[0] * c.kernel[1]) / kDepth<S>);
+  loader.channel_blocks = static_cast<int>(p.m / (c.kernel[0] * c.kernel[1]) / loader.kWidth);
   const auto source = [&](int which, const HopperImage& part, const int64_t (&)[2]) {
     return blocks.map(&loader.source[which], c.dtype, part, c.samples, true);
   };
@@ -347,7 +332,7 @@ bool conv_hopper_pixels(const HopperConvolution& given, bool backward, const voi
     g.d = {bias, 0, bias_stride, 0};
     g.alpha = Scalar(1.0), g.beta = Scalar(bias == nullptr ? 0.0 : 1.0);
     const Strided<S> p = strided_problem<S>(g);
-    switch (plan_tiles(p.m, p.n, images, p.k / images / kDepth<S>, 1, false).columns) {
+    switch (plan_tiles(kWindowWidths, p.m, p.n, images, p.k / images / kDepth<S>, 1, false).columns) {
       case 64: return void(done = pixels<S, 64>(c, backward, blocks, weight, turned, p));
       case 128: return void(done = pixels<S, 128>(c, backward, blocks, weight, turned, p));
       default: return void(done = pixels<S, 256>(c, backward, blocks, weight, turned, p));
@@ -365,7 +350,7 @@ HopperWeightPlan conv_hopper_weight_plan(const HopperConvolution& given, int64_t
   // Blocks of few samples are mostly empty.
   if (steps * block > positions * c.samples * 3 / 2 + 256) return {};
   const int64_t channels = ceil_div(c.output.channels, 8) * 8;
-  const Plan plan = plan_tiles(depth * c.kernel[0] * c.kernel[1], channels, 1, steps, 256, true);
+  const Plan plan = plan_tiles(kWindowWidths, depth * c.kernel[0] * c.kernel[1], channels, 1, steps, 256, true);
   const int64_t per_part = ceil_div(steps, plan.parts);
   return {plan.columns, ceil_div(steps, per_part), per_part * block, channels};
 }

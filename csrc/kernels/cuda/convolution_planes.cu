@@ -1,8 +1,9 @@
 // Convolutions of single pixels over images that lie plane by plane: matrices as they are, one a sample, for 16-bit
-// floats and floats rounded to tf32 on Hopper. The gradient of the weight sums over samples, too: its k runs through
-// their planes one after the other, with zeros behind each.
+// floats and floats rounded to tf32 on Hopper. Floats run across k there and go through registers. The gradient of the
+// weight sums over samples, too: its k runs through their planes one after the other, with zeros behind each.
 #include "kernels/cuda/convolution_pixels.h"
 #include "kernels/cuda/gemm_hopper_plan.cuh"
+#include "kernels/cuda/lines.cuh"
 
 namespace minitorch {
 inline namespace MINITORCH_ARCH {
@@ -49,11 +50,80 @@ bool weight_gradient(const ConvArgs& a) {
   g.m = a.out_channels, g.n = a.in_channels, g.k = a.batch * steps * kDepth<S>;
   g.c = weight_view(a);
   const Strided<S> p = strided_problem<S>(g);
-  const Plan plan = plan_tiles(p.m, p.n, 1, a.batch * steps, 256, false);
+  const Plan plan = plan_tiles(kMatrixWidths, p.m, p.n, 1, a.batch * steps, 256, false);
   switch (plan.columns) {
     case 64: return sum_planes<S, 64>(a, p, steps, plan);
     case 128: return sum_planes<S, 128>(a, p, steps, plan);
     default: return sum_planes<S, 256>(a, p, steps, plan);
+  }
+}
+
+// Rows are pixels of a sample's planes, columns channels of the result, k those of the source.
+template <int Columns>
+struct TurnedLoader : LoaderBase {
+  static constexpr bool kPlaces = true, kLeft = true, kTurns = true;
+  CUtensorMap source, result;  // [sample][channel][pixel]
+  CUtensorMap weight;          // [n][k], in the order of place_of_k
+
+  struct State {};
+  __device__ __forceinline__ State begin(const Unit&) const { return {}; }
+  __device__ __forceinline__ void load(uint32_t a, uint32_t b, const Unit& u, State&, int step,
+                                       uint32_t barrier) const {
+    const int k = step * kDepth<float>;
+#pragma unroll
+    for (int r = 0; r < kRows; r += 32)
+      hopper::copy_box(a + r * kLine, source, static_cast<int>(u.i) + r, k, u.batch, barrier);
+    hopper::copy_box(b, weight, k, static_cast<int>(u.j), 0, barrier);
+  }
+  __device__ __forceinline__ void place(int64_t column, int64_t row, int64_t sample, uint32_t box) const {
+#pragma unroll
+    for (int r = 0; r < 64; r += 32)
+      hopper::store_box(result, static_cast<int>(row) + r, static_cast<int>(column), static_cast<int>(sample),
+                        box + r * kLine);
+  }
+};
+
+struct WeightLines {
+  const float* data;
+  int64_t rows, depth;  // in memory, and of k in whole eights
+  int64_t row, column, columns;
+  __device__ __forceinline__ int64_t start(int64_t, int64_t k) const {
+    const int64_t place = place_of_k(k);
+    return place < columns ? place * column : -1;
+  }
+};
+
+template <int Columns>
+bool turned(const ConvTensor& from, const ConvTensor& to, const float* weight, const Strided<float>& p,
+            int64_t channels) {
+  TurnedLoader<Columns> loader;
+  const auto map = [&](CUtensorMap* at, const ConvTensor& t, int64_t count, bool rounds) {
+    return hopper::make_map<3>(at, DType::F32, t.data, {p.m, count, p.batch}, {t.strides[1], t.strides[0]}, 32, rounds);
+  };
+  return map(&loader.source, from, channels, true) && map(&loader.result, to, p.n, false) &&
+         hopper::make_map<3>(&loader.weight, DType::F32, weight, {p.k, p.n, 1}, {p.k, p.k * p.n}, Columns, true) &&
+         launch<Columns, false, true>(p, loader, {ceil_div(p.m, kRows) * ceil_div(p.n, Columns) * p.batch, 1, p.k});
+}
+
+bool turned_pixels(const ConvArgs& a, bool backward) {
+  const ConvTensor &from = backward ? a.output : a.input, &to = backward ? a.input : a.output;
+  const int64_t channels = backward ? a.out_channels : a.in_channels;
+  GemmArgs g;
+  g.batch = a.batch, g.m = a.in_size[1] * a.in_size[2], g.n = backward ? a.in_channels : a.out_channels;
+  g.k = ceil_div(channels, 8) * 8;
+  g.d = {a.bias, 0, a.bias_stride, 0};
+  g.alpha = Scalar(1.0), g.beta = Scalar(a.bias == nullptr ? 0.0 : 1.0);
+  const Strided<float> p = strided_problem<float>(g);
+  const Scratch memory(p.n * p.k * 4);
+  const auto& s = a.weight.strides;
+  const WeightLines from_weight{
+      reinterpret_cast<const float*>(a.weight.data), p.n, p.k, s[backward ? 1 : 0], s[backward ? 0 : 1], channels};
+  lines::copy(from_weight, memory.get<float>(), p.k, 0, p.k, 1,
+              std::abs(from_weight.row) < std::abs(from_weight.column));
+  switch (plan_tiles(kWindowWidths, p.m, p.n, p.batch, ceil_div(p.k, kDepth<float>), 1, false).columns) {
+    case 64: return turned<64>(from, to, memory.get<float>(), p, channels);
+    case 128: return turned<128>(from, to, memory.get<float>(), p, channels);
+    default: return turned<256>(from, to, memory.get<float>(), p, channels);
   }
 }
 
@@ -80,6 +150,7 @@ bool conv_planes(ConvPass pass, const ConvArgs& a) {
     return done;
   }
   const bool backward = pass == ConvPass::backward_input;
+  if (a.dtype == DType::F32) return turned_pixels(a, backward);
   const ConvTensor &from = backward ? a.output : a.input, &to = backward ? a.input : a.output;
   GemmArgs g;
   g.dtype = a.dtype;
@@ -91,8 +162,7 @@ bool conv_planes(ConvPass pass, const ConvArgs& a) {
   g.c = {to.data, to.strides[1], 1, to.strides[0]};
   g.d = {a.bias, a.bias_stride, 0, 0};
   g.alpha = Scalar(1.0), g.beta = Scalar(a.bias == nullptr ? 0.0 : 1.0);
-  g.tf32 = a.tf32;
-  return gemm_half(g) || gemm_tf32(g);
+  return gemm_half(g);
 }
 
 }  // namespace MINITORCH_ARCH

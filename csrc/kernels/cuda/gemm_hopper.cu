@@ -83,7 +83,7 @@ bool gemm_hopper(const Strided<S>& p) {
       !maps(p.a_view, p.a_along_k ? p.a_view.row : p.a_view.col) ||
       !maps(p.b_view, p.b_along_k ? p.b_view.col : p.b_view.row))
     return false;
-  const Plan plan = plan_tiles(p.m, p.n, p.batch, ceil_div(p.k, kDepth<S>), 64, false);
+  const Plan plan = plan_tiles(kMatrixWidths, p.m, p.n, p.batch, ceil_div(p.k, kDepth<S>), 64, false);
   switch (plan.columns) {
     case 64: return by_layout<S, 64>(p, plan);
     case 128: return by_layout<S, 128>(p, plan);

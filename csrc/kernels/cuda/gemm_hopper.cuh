@@ -57,10 +57,17 @@ struct Unit {
   int part, rest_tile;  // of a tile that is not whole, or negative
 };
 
+// Of floats the matrix units want both operands along k. Where those of A run across it, a stage has them in boxes of
+// 32 lines along k by 32 rows, and a lane brings them into registers in this order of k, which B's must have in memory:
+// the even ones of eight first, so that lanes meet different banks.
+__host__ __device__ __forceinline__ int64_t place_of_k(int64_t k) { return k / 8 * 8 + k % 4 * 2 + k / 4 % 2; }
+
 // What Loaders have in common. begin(unit) gives the state that load(a, b, unit, state, step, barrier) goes on from.
 struct LoaderBase {
   static constexpr bool kPlaces = false;  // place() replaces the map of results, but for sums of parts
-  static constexpr bool kLeft = false;    // A goes through registers, by left()
+  static constexpr bool kLeft = false;    // floats of A run across k and go through registers
+  static constexpr bool kTurns =
+      false;  // results, floats, lie column by column: boxes are 32 columns of 32 rows, twice
   __device__ __forceinline__ void adapt(Unit&) const {}
   template <int Columns>
   int loaded_bytes() const {
@@ -89,6 +96,19 @@ __device__ __forceinline__ Unit unit_at(const Work& w, int64_t k, int depth, int
   u.j = place.j * columns;
   u.steps = static_cast<int>((k - u.begin + depth - 1) / depth);
   return u;
+}
+
+// Rows row + 16 w + lane / 4, and eight below, of warp w; k: of which eight.
+__device__ __forceinline__ void load_left(uint32_t (&to)[4], uint32_t panel, int row, int k) {
+  const int warp = static_cast<int>(threadIdx.x) / 32 % 4, lane = static_cast<int>(threadIdx.x) % 32;
+#pragma unroll
+  for (int e = 0; e < 4; e++) {
+    const int r = row + warp * 16 + lane / 4 + e % 2 * 8, line = k * 8 + lane % 4 * 2 + e / 2;
+    asm volatile("ld.shared.b32 %0, [%1];"
+                 : "=r"(to[e])
+                 : "r"(panel + r / 32 * (32 * kLine) + line * kLine + ((r % 32 / 4 ^ (line & 7)) << 4) + r % 4 * 4)
+                 : "memory");
+  }
 }
 
 // A warpgroup's two boxes of shared memory, filled and stored in turn.
@@ -165,7 +185,16 @@ __device__ __forceinline__ void store_columns(Boxes& boxes, const Loader& loader
     if (first_thread) hopper::stores_wait<1>();  // the box is free
     hopper::group_barrier(group);
   }
-  if constexpr (sizeof(T) == 2) {
+  if constexpr (Loader::kTurns) {
+#pragma unroll
+    for (int e = 0; e < N; e++) {
+      const int row_in = warp * 16 + e / 2 % 2 * 8 + lane / 4, line = e / 4 * 8 + lane % 4 * 2 + e % 2;
+      asm volatile("st.shared.f32 [%0], %1;" ::"r"(box + row_in / 32 * (32 * kLine) + line * kLine +
+                                                   ((row_in % 32 / 4 ^ (line & 7)) << 4) + row_in % 4 * 4),
+                   "f"(x[e])
+                   : "memory");
+    }
+  } else if constexpr (sizeof(T) == 2) {
     const int line = warp * 16 + lane % 16;
 #pragma unroll
     for (int y = 0; y < N / 4; y += 2) {
@@ -350,7 +379,7 @@ __global__ void __launch_bounds__(kThreadCount, 1)
           const uint32_t panel_a = base + stage * stage_bytes<Columns>(), panel_b = panel_a + kRows * kLine;
           uint32_t left[4][4];
 #pragma unroll
-          for (int k = 0; k < 4; k++) loader.left(left[k], panel_a, rows, k);
+          for (int k = 0; k < 4; k++) load_left(left[k], panel_a, rows, k);
           hopper::products_begin();
 #pragma unroll
           for (int k = 0; k < 4; k++) hopper::product_left<S, BK>(sums, left[k], quarter(panel_b, BK, k));

@@ -18,14 +18,18 @@ struct Plan {
   int64_t whole, parts;
 };
 
-// The plan that keeps the device busy for the shortest time: rounds of blocks that run together, times what a step of
-// the depth and the end of a tile take, in cycles as measured on an H200. Only the last round's tiles are parted, or
-// all of them, if `all`.
-inline Plan plan_tiles(int64_t m, int64_t n, int64_t batch, int64_t steps, int64_t most_parts, bool all) {
-  struct Width {
-    int columns, step, end;
-  };
-  constexpr Width widths[] = {{64, 600, 700}, {128, 750, 1000}, {256, 1250, 1600}};
+// What a step of the depth and the end of a tile take, in cycles as measured on an H200: of matrices, and where a
+// loader brings many small boxes.
+struct Width {
+  int columns, step, end;
+};
+constexpr Width kMatrixWidths[] = {{64, 350, 600}, {128, 600, 900}, {256, 1060, 1500}};
+constexpr Width kWindowWidths[] = {{64, 600, 700}, {128, 750, 1000}, {256, 1250, 1600}};
+
+// The plan that keeps the device busy for the shortest time: rounds of blocks that run together, times what these take.
+// Only the last round's tiles are parted, or all of them, if `all`.
+inline Plan plan_tiles(const Width (&widths)[3], int64_t m, int64_t n, int64_t batch, int64_t steps, int64_t most_parts,
+                       bool all) {
   const int64_t blocks = cuda::multiprocessors();
   Plan best{};
   double least = 0;
@@ -50,6 +54,7 @@ inline Plan plan_tiles(int64_t m, int64_t n, int64_t batch, int64_t steps, int64
 // Runs the kernel over the tiles of p.
 template <int Columns, bool AK, bool BK, class S, class Loader>
 bool launch(const Strided<S>& p, const Loader& loader, const Shares& shares) {
+  static_assert((!Loader::kTurns || Loader::kPlaces) && (!Loader::kLeft || (std::is_same_v<S, float> && !AK && BK)));
   const auto kernel = &product_kernel<S, Columns, AK, BK, Loader>;
   static const bool built = hopper::usable(kernel);
   if (!built) return false;
