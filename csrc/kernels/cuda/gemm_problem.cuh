@@ -105,15 +105,24 @@ __device__ __forceinline__ void emit_pack(const Strided<S>& p, const tile::Split
   }
 }
 
-// How often to split k so that a launch of few tiles fills the device. The memory of the partial sums is the caller's.
-inline tile::Split split_for(int64_t tiles, int64_t k, int64_t depth, int64_t wanted) {
-  tile::Split split{1, std::max<int64_t>(k, 1), nullptr};
-  if (tiles < wanted && k >= 8 * depth) {
-    const int64_t splits = std::clamp<int64_t>(std::min(wanted / tiles, k / (depth * 4)), 1, 256);
-    split.per_split = ceil_div(ceil_div(k, splits), depth) * depth;
+// How often to split k so that tiles fill the device, and its last round of `wanted` blocks too: the least of rounds
+// times the steps of a part and what adding the parts costs, `part` steps for each part of a tile. The memory of the
+// partial sums is the caller's.
+inline tile::Split split_for(int64_t tiles, int64_t k, int64_t depth, int64_t wanted, double part) {
+  tile::Split best{1, std::max<int64_t>(k, 1), nullptr};
+  if (tiles >= 8 * wanted || k < 8 * depth) return best;
+  auto least = static_cast<double>(ceil_div(tiles, wanted) * k);
+  const auto consider = [&](int64_t parts) {
+    tile::Split split{1, ceil_div(ceil_div(k, parts), depth) * depth, nullptr};
     split.splits = ceil_div(k, split.per_split);
-  }
-  return split;
+    const double cost = static_cast<double>(ceil_div(tiles * split.splits, wanted) * split.per_split) +
+                        part * static_cast<double>(split.splits * tiles);
+    if (cost < least) least = cost, best = split;
+  };
+  const int64_t most = std::min<int64_t>(k / (depth * 4), 256);
+  for (int64_t parts = 2; parts <= std::min<int64_t>(most, 16); parts++) consider(parts);
+  if (const int64_t filling = std::min(wanted / tiles, most); filling > 16) consider(filling);
+  return best;
 }
 
 // Adds the parts of a split product, and writes it.
@@ -131,8 +140,11 @@ void launch_tiles(K kernel, const Strided<S>& p, int64_t rows, int64_t columns, 
                   int shared_bytes, int blocks_per_multiprocessor) {
   const int64_t down = ceil_div(p.m, rows), across = ceil_div(p.n, columns), tiles = down * across;
   if (tiles >= (int64_t{1} << 31)) throw std::runtime_error("minitorch: matrix product too large for one launch");
+  // A part of a result costs eight bytes of traffic, of which a multiprocessor has 18 in a cycle; a step costs one of
+  // 128 multiplications in a cycle, or of 1024 on tensor cores.
+  const double part = (is_half_v<S> ? 1024 : 128) * 8 / 18.0 / cuda::multiprocessors() / blocks_per_multiprocessor;
   tile::Split split =
-      split_for(tiles * p.batch, p.k, depth, int64_t{cuda::multiprocessors()} * blocks_per_multiprocessor);
+      split_for(tiles * p.batch, p.k, depth, int64_t{cuda::multiprocessors()} * blocks_per_multiprocessor, part);
   const Scratch partial(split.splits > 1 ? split.splits * p.batch * p.m * p.n * 4 : 0);
   split.partial = partial.get();
   const dim3 grid(static_cast<unsigned>(tiles), static_cast<unsigned>(split.splits),
