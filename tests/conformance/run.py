@@ -51,6 +51,7 @@ def worker(pipe: multiprocessing.connection.Connection, limit: str | None) -> No
             outcome = run_row(ops[name], getattr(torch, dtype), variant, limit_for(dtype, limit))
             peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024
             pipe.send(("done", variant, outcome, time.process_time() - start, peak))
+        torch.minitorch.empty_cache()
         pipe.send(None)
 
 
@@ -60,7 +61,7 @@ class Pool:
     def __init__(self, jobs: int, limit: str | None, timeout: float, until: float = float("inf")) -> None:
         """No task is handed out after `until` (time.monotonic())."""
         self.until = until
-        self.peak_mib = 0  # the largest worker's resident memory
+        self.peak_mib, self.peak_row = 0, ""  # the largest worker's resident memory, and the row that it grew to it in
         self.context = multiprocessing.get_context("spawn")
         self.limit, self.timeout = limit, timeout
         self.slots = [self._start() for _ in range(jobs)]
@@ -110,8 +111,9 @@ class Pool:
             slot["variant"], slot["since"] = message[1], time.monotonic()
         else:
             _, variant, o, seconds, peak = message
-            self.peak_mib = max(self.peak_mib, peak)
             name, dtype, _ = slot["task"]
+            if peak > self.peak_mib:
+                self.peak_mib, self.peak_row = peak, f"{name} {dtype} {variant}"
             report(name, dtype, variant, o.status, o.detail, o.missing, seconds, o.cases, o.by_reference)
             slot["since"] = time.monotonic()
 
@@ -261,7 +263,9 @@ def main() -> int:
         until = time.monotonic() + args.seconds if args.seconds else float("inf")
         pool = Pool(min(args.jobs, max(len(tasks), 1)), args.samples, args.timeout, until)
         pool.run(tasks, report)
-        print(f"largest worker: {pool.peak_mib} MiB; {sum(row['seconds'] for row in rows):.0f} s of processor time")
+        print(
+            f"largest worker: {pool.peak_mib} MiB in {pool.peak_row}; {sum(row['seconds'] for row in rows):.0f} s of processor time"
+        )
     except KeyboardInterrupt:
         print("interrupted: what follows is what was done", file=sys.stderr)
     if sys.stderr.isatty():
