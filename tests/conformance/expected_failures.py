@@ -10,7 +10,6 @@ EXPECTED_FAILURES: tuple[tuple[str, str, str | None, str], ...] = (
         "bfloat16",
         "two 16-bit values that nearly cancel; native's are off, and so is the rest",
     ),
-    ("masked_median", "layouts", "float64", "native's median reads past the end of an expanded slice"),
 )
 
 
