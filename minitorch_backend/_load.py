@@ -40,11 +40,12 @@ def register() -> None:
     import minitorch_backend._C  # first: if it cannot be loaded, torch stays as it was
 
     torch.utils.rename_privateuse1_backend("minitorch")
-    from minitorch_backend import _engine, _exchange, _flops, device
+    from minitorch_backend import _engine, _exchange, _flops, _linear_cross_entropy, device
 
     torch._register_device_module("minitorch", device)
     if minitorch_backend._C.backend_name() == "cpu":
         _engine.install()
     _exchange.install()
     _flops.install()
+    _linear_cross_entropy.install()
     torch.utils.generate_methods_for_privateuse1_backend(for_storage=True)

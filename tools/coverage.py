@@ -64,6 +64,11 @@ def totals(run: dict) -> collections.Counter:
     return sum(results.counts(run["rows"]).values(), collections.Counter())
 
 
+def samples_of(run: dict) -> str:
+    samples = run["about"]["samples"]
+    return "all sample inputs" if samples == "all" else f"at most {samples} sample inputs a row (float32, other dtypes)"
+
+
 def conformance(run: dict | None) -> list[str]:
     """The section on op_db: rows by variant and dtype, and every expected failure."""
     title = ["## PyTorch's op_db", ""]
@@ -76,7 +81,7 @@ def conformance(run: dict | None) -> list[str]:
         f"{len(run['rows'])} entries of `torch.testing._internal`'s op_db in every dtype that native CPU supports, "
         f"{total['p'] + total['x']:,} rows: {total['p']:,} pass ({share:.2f} %), {total['x']:,} are expected to fail. "
         "A row is an operator in a dtype and a [variant](../tests/conformance/README.md), compared with native CPU; "
-        f"sample inputs a row (float32, other dtypes): at most {run['about']['samples']}. Measured on the CPU by "
+        f"{samples_of(run)}. Measured on the CPU by "
         "`make conformance`. Where a cell has two numbers, the second one counts the expected failures.",
         "",
         *by_dtype(run),
@@ -115,8 +120,8 @@ def on_cuda(run: dict | None) -> list[str]:
     lines = [
         "## The same on a GPU",
         "",
-        f"{about['device']}, torch {about['torch']}, commit {about['commit'][:10]}, {about['date'][:10]}, at most "
-        f"{about['samples']} sample inputs a row: {checked:,} rows, {total['p']:,} pass "
+        f"{about['device']}, torch {about['torch']}, commit {about['commit'][:10]}, {about['date'][:10]}, "
+        f"{samples_of(run)}: {checked:,} rows, {total['p']:,} pass "
         f"({100 * total['p'] / checked:.2f} %), {total['x']:,} are expected to fail as on the CPU, "
         f"{total['F']:,} fail. Compared with native CPU; of operators that draw random numbers only what is not "
         "random. Where a cell has two numbers, the second one counts the rows that do not pass.",

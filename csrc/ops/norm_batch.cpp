@@ -121,27 +121,38 @@ std::tuple<Tensor, Tensor, Tensor, Tensor> with_update(const Tensor& input, OptT
   return {y, mean, invstd, minitorch::empty({0}, at::kByte)};
 }
 
-ThreeRefs move_into(Three values, Tensor& a, Tensor& b, Tensor& c) {
-  copy_into(std::get<0>(values), a);
-  copy_into(std::get<1>(values), b);
-  copy_into(std::get<2>(values), c);
-  return {a, b, c};
+void expect_dtype(const Tensor& out, at::ScalarType dtype) {
+  TORCH_CHECK(out.scalar_type() == dtype, "expected scalar type ", dtype, " but found ", out.scalar_type());
 }
 
+// Native's checks in native's words. In evaluation mode it looks at the saved statistics, and leaves them as they are.
 ThreeRefs plain_out(const Tensor& input, OptTensor weight, OptTensor bias, OptTensor running_mean,
                     OptTensor running_var, bool training, double momentum, double eps, Tensor& out, Tensor& save_mean,
                     Tensor& save_invstd) {
-  return move_into(plain(input, weight, bias, running_mean, running_var, training, momentum, eps), out, save_mean,
-                   save_invstd);
+  const at::ScalarType params = param_dtype(input, value_or_undefined(weight), value_or_undefined(bias),
+                                            value_or_undefined(running_mean), value_or_undefined(running_var));
+  for (const Tensor* saved : {&save_mean, &save_invstd}) {
+    TORCH_CHECK(training || saved->dim() == 1, "TensorAccessor expected 1 dims but tensor has ", saved->dim());
+    expect_dtype(*saved, params);
+  }
+  expect_dtype(out, input.scalar_type());
+  const auto [y, mean, invstd] = plain(input, weight, bias, running_mean, running_var, training, momentum, eps);
+  copy_into(y, out);
+  if (training) {
+    copy_into(mean, save_mean);
+    copy_into(invstd, save_invstd);
+  }
+  return {out, save_mean, save_invstd};
 }
 ThreeRefs legit_out(const Tensor& input, OptTensor weight, OptTensor bias, Tensor& running_mean, Tensor& running_var,
                     bool training, double momentum, double eps, Tensor& out, Tensor& save_mean, Tensor& save_invstd) {
-  return move_into(legit(input, weight, bias, running_mean, running_var, training, momentum, eps), out, save_mean,
+  return plain_out(input, weight, bias, running_mean, running_var, training, momentum, eps, out, save_mean,
                    save_invstd);
 }
 ThreeRefs legit_no_stats_out(const Tensor& input, OptTensor weight, OptTensor bias, bool training, double momentum,
                              double eps, Tensor& out, Tensor& save_mean, Tensor& save_invstd) {
-  return move_into(legit_no_stats(input, weight, bias, training, momentum, eps), out, save_mean, save_invstd);
+  return plain_out(input, weight, bias, std::nullopt, std::nullopt, training, momentum, eps, out, save_mean,
+                   save_invstd);
 }
 std::tuple<Tensor&, Tensor&, Tensor&, Tensor&> with_update_out(const Tensor& input, OptTensor weight, OptTensor bias,
                                                                Tensor& running_mean, Tensor& running_var,

@@ -28,12 +28,19 @@ void check_inputs(const Tensor& x, const Tensor& weight, const Tensor& bias, int
                 p == &weight ? "weight" : "bias", " of shape ", weight.sizes(), " and input of shape ", x.sizes());
 }
 
+// Native's words.
+void check_dense(const Tensor& X) {
+  const at::MemoryFormat memory_format = X.suggest_memory_format();
+  TORCH_CHECK(X.is_contiguous(memory_format));
+}
+
 Three forward(const Tensor& input, OptTensor weight_opt, OptTensor bias_opt, int64_t n, int64_t c, int64_t spatial,
               int64_t groups, double eps) {
   const Tensor weight = contiguous_or_undefined(value_or_undefined(weight_opt));
   const Tensor bias = contiguous_or_undefined(value_or_undefined(bias_opt));
   check_same_device({&input, &weight, &bias});
   check_inputs(input, weight, bias, c, groups);
+  check_dense(input);
   const at::ScalarType params = param_dtype(input, weight, bias);
   const at::MemoryFormat format = input.suggest_memory_format();
   Tensor y = empty(input.sizes(), input.scalar_type(), format);
@@ -46,10 +53,9 @@ Three forward(const Tensor& input, OptTensor weight_opt, OptTensor bias_opt, int
   check_floating("GroupNormKernelImpl", input);
   TORCH_CHECK(input.numel() == n * c * spatial, "native_group_norm: the input has ", input.numel(),
               " elements, but N * C * HxW is ", n * c * spatial);
-  const Tensor x = input.contiguous(format);
-  group_norm_kernel({to_dtype(x.scalar_type()), to_dtype(params), to_dtype(params), is_channels_last(format, spatial),
-                     n, c, spatial, groups, eps, input_ptr(x), input_ptr(weight), input_ptr(bias), output_ptr(y),
-                     output_ptr(mean), output_ptr(rstd)});
+  group_norm_kernel({to_dtype(input.scalar_type()), to_dtype(params), to_dtype(params),
+                     is_channels_last(format, spatial), n, c, spatial, groups, eps, input_ptr(input), input_ptr(weight),
+                     input_ptr(bias), output_ptr(y), output_ptr(mean), output_ptr(rstd)});
   return {y, mean, rstd};
 }
 

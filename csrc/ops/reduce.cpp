@@ -5,6 +5,7 @@
 #include "bridge/checked.h"
 #include "ops/reduce.h"
 
+#include <ATen/MemoryOverlap.h>
 #include <ATen/WrapDimUtils.h>
 #include <ATen/native/ReduceAllOps.h>
 #include <ATen/native/ReduceOps.h>
@@ -84,6 +85,7 @@ struct Mean : at::meta::structured_mean_dim {
     TORCH_CHECK(!at::isIntegralType(out.scalar_type(), /*includeBool=*/true), "result type ",
                 c10::get_default_dtype_as_scalartype(), " can't be cast to the desired output type ",
                 out.scalar_type());
+    at::assert_no_internal_overlap(out);
     if (self.numel() == 0) {
       out.fill_(std::numeric_limits<double>::quiet_NaN());
     } else {

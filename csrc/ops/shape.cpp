@@ -152,10 +152,25 @@ Tensor col2im(const Tensor& self, IntArrayRef output_size, IntArrayRef kernel, I
   return out;
 }
 
-Tensor& narrow_copy_out(const Tensor& self, int64_t dim, int64_t start, int64_t length, Tensor& out) {
-  const Tensor part = self.narrow(dim, start, length);
-  at::native::resize_output(out, part.sizes());
-  return out.copy_(part);
+// Native's checks in native's words, some of which are its expressions.
+Tensor& narrow_copy_out(const Tensor& self, int64_t dim, int64_t start, int64_t length, Tensor& output) {
+  TORCH_CHECK(self.dim() > 0, "narrow() cannot be applied to a 0-dim tensor.");
+  TORCH_CHECK(self.dtype() == output.dtype());
+  const IntArrayRef self_sizes = self.sizes();
+  TORCH_CHECK(dim < static_cast<int64_t>(self_sizes.size()));
+  const int64_t size = self_sizes[at::maybe_wrap_dim(dim, self.dim())];
+  TORCH_CHECK_INDEX(-size <= start && start <= size, "start out of range (expected to be in range of [", -size, ", ",
+                    size, "], but got ", start, ")");
+  const int64_t first = start < 0 ? start + size : start;
+  TORCH_CHECK(length >= 0 && first <= size - length, "start (", first, ") + length (", length,
+              ") exceeds dimension size (", size, ").");
+  const Tensor part = self.narrow(dim, first, length);
+  at::native::resize_output(output, part.sizes());
+  return output.copy_(part);
+}
+Tensor narrow_copy(const Tensor& self, int64_t dim, int64_t start, int64_t length) {
+  Tensor output = at::empty({0}, self.options());
+  return narrow_copy_out(self, dim, start, length, output);
 }
 
 MT_OPERATORS(aten, PrivateUse1, m) {
@@ -168,6 +183,7 @@ MT_OPERATORS(aten, PrivateUse1, m) {
   m.impl("im2col.out", MT_CHECKED(im2col_out));
   m.impl("col2im", MT_CHECKED(col2im));
   m.impl("col2im.out", MT_CHECKED(col2im_out));
+  m.impl("narrow_copy", MT_CHECKED(narrow_copy));
   m.impl("narrow_copy.out", MT_CHECKED(narrow_copy_out));
 }
 

@@ -2,6 +2,7 @@
 
 import math
 import re
+import statistics
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
@@ -34,6 +35,7 @@ SHORT = (torch.float16, torch.bfloat16)
 # numbers are those of native CUDA (tests/python/test_random.py compares them), so only their metadata is compared here.
 ASYNCHRONOUS = minitorch_backend._C.backend_name() == "cuda"
 FOUND_LATER = re.compile(r".+: index (-?\d+) is out of bounds for dimension with size \d+ \(found by the device; ")
+NO_SPARSE_KERNEL = re.compile(r"Could not run 'aten::[\w.]+' with arguments from the 'SparseCPU' backend")
 
 
 class Mismatch(AssertionError):
@@ -54,25 +56,45 @@ class Run:
 
 
 @dataclass
+class Neighbour:
+    """Results for arguments close to a row's: the errors of native and minitorch there are draws from what they
+    usually are.
+    """
+
+    native: Any
+    truth: Any
+    ours: Any
+
+    def part(self, i: int) -> "Neighbour":
+        return Neighbour(*(part_of(v, i) for v in (self.native, self.truth, self.ours)))
+
+    def errors(self) -> tuple[float, float] | None:
+        """The largest of native and of minitorch; None where there is nothing to compare."""
+        found = []
+        for value in (self.native, self.ours):
+            if value is None or self.truth is None or value.shape != self.truth.shape or value.numel() == 0:
+                return None
+            distances = errors(value.detach().cpu(), self.truth.detach())
+            found.append(float(distances.max()) if distances.numel() else 0.0)
+        return found[0], found[1]
+
+
+def part_of(value: Any, i: int) -> Any:
+    return value[i] if isinstance(value, (list, tuple)) and i < len(value) else None
+
+
+@dataclass
 class Judge:
-    """What settles values that differ: the truth, computed in float64, and pairs of what native gives and the truth for
-    inputs that differ from the row's in their last bit. Both are computed when they are asked for.
+    """What settles values that differ: the truth, computed in float64, and results for arguments that differ from the
+    row's in their last bit. Both are computed when they are asked for.
     """
 
     truth: Callable[[], Any]
-    neighbours: Callable[[], list[tuple[Any, Any]]]
+    neighbours: Callable[[], list[Neighbour]]
 
     def part(self, i: int) -> "Judge":
         """The judge of the i-th of several results."""
-
-        def pick(value: Any) -> Any:
-            return value[i] if isinstance(value, (list, tuple)) and i < len(value) else None
-
-        def pairs() -> list[tuple[Any, Any]]:
-            picked = [(pick(n), pick(t)) for n, t in self.neighbours()]
-            return [(n, t) for n, t in picked if n is not None and t is not None and n.shape == t.shape]
-
-        return Judge(lambda: pick(self.truth()), pairs)
+        return Judge(lambda: part_of(self.truth(), i), lambda: [n.part(i) for n in self.neighbours()])
 
 
 NO_JUDGE = Judge(lambda: None, list)
@@ -139,7 +161,9 @@ def call_native(ctx: Context, function: Callable) -> Run:
 def normalise(text: str) -> str:
     """Error text with the device's names replaced by native's, and without the C++ stack."""
     text = text.split("\nException raised from")[0]
-    text = re.sub(r"minitorch(?=[A-Z]\w*Type)", "CPU", text)
+    text = re.sub(
+        r"\b(?:minitorch|CPU)([A-Z]\w*)Type\b", r"torch.\1Tensor", text
+    )  # PyTorch's two names of tensor types
     text = re.sub(r"minitorch(:0)?", "cpu", text)
     text = re.sub(r"cpu:0", "cpu", text)
     text = re.sub(r"\bPrivateUse1\b|\bPrivateUse1FloatType\b", "CPU", text)
@@ -153,6 +177,8 @@ def compare_errors(native: Run, ours: Run) -> None:
     if native.error is None and ours.error is None:
         return
     if ours.error is not None and "minitorch has no kernel for" in str(ours.error):
+        if NO_SPARSE_KERNEL.match(str(native.error)) and "on sparse tensors" in str(ours.error):
+            return  # neither has a kernel for sparse tensors
         raise ours.error
     if native.error is None:
         raise Mismatch(f"minitorch raised {type(ours.error).__name__}: {ours.error}") from ours.error
@@ -196,8 +222,9 @@ def errors(value: torch.Tensor, truth: torch.Tensor) -> torch.Tensor:
 
 def as_exact(ctx: Context, native: torch.Tensor, ours: torch.Tensor, judge: Judge) -> bool:
     """Whether minitorch's values are as near to those computed in float64 as native's are: the largest error within
-    native's largest one or, as that is one draw, native's for inputs that differ in their last bit. In 16 bits one unit
-    in the last place more is allowed, of the largest value for derivatives, which are chains of rounded steps.
+    native's largest one or, as both are one draw each, what is usual for inputs that differ in their last bit. In 16
+    bits one unit in the last place more is allowed, of the largest value for derivatives, which are chains of rounded
+    steps.
     """
     truth = judge.truth()
     if truth is None or truth.shape != native.shape:
@@ -215,12 +242,45 @@ def as_exact(ctx: Context, native: torch.Tensor, ours: torch.Tensor, judge: Judg
     found, theirs = errors(ours, truth).masked_fill(alike, 0), errors(native, truth)
     if not theirs.isfinite().any():  # native's values are of no use
         slack, usual = (atol + rtol * truth[known].abs()).maximum(slack), torch.zeros(())
+        if native.dtype in SHORT and found.numel():
+            slack = slack.maximum(ulp(truth[known].abs().max(), native.dtype))
     else:
         usual = theirs[theirs.isfinite()].max()
     if bool((found <= slack + usual).all() if native.dtype in SHORT else (found <= slack.maximum(usual)).all()):
         return True
-    near = [errors(n.detach(), t.detach()).nan_to_num(posinf=0).max() for n, t in judge.neighbours()]
-    return bool(near) and bool((found <= slack.maximum(torch.stack(near).max())).all())
+    return usually_as_exact(found, slack, usual, judge)
+
+
+# How far one result's error may lie beyond the largest of native's that were seen, if minitorch's errors are as small
+# as native's on the whole, and how near "as small" is with so few draws: of nine maxima each, means of equal
+# distributions differ by a fifth at times.
+ONE_DRAW, ON_THE_WHOLE = 2.0, 1.25
+
+
+def usually_as_exact(found: torch.Tensor, slack: torch.Tensor, usual: torch.Tensor, judge: Judge) -> bool:
+    """Whether errors beyond `slack` are within native's largest for neighbouring inputs or, where minitorch's own errors
+    for those are no larger than native's on the whole, within twice that.
+    """
+    pairs = [pair for n in judge.neighbours() if (pair := n.errors()) and math.isfinite(pair[0])]
+    if not pairs:
+        return False
+    beyond = float(found[found > slack].max())
+    limit = max(float(usual), *(native for native, _ in pairs))
+    if beyond <= limit:
+        return True
+    theirs = [float(usual), *(native for native, _ in pairs)]
+    ours = [beyond, *(ours for _, ours in pairs)]
+    return beyond <= ONE_DRAW * limit and statistics.fmean(ours) <= ON_THE_WHOLE * statistics.fmean(theirs)
+
+
+def same_values(value: torch.Tensor, other: torch.Tensor) -> bool:
+    """Bit for bit, NaN being NaN."""
+    if value.shape != other.shape or value.dtype != other.dtype or value.layout != torch.strided:
+        return False
+    here = value.detach().cpu()
+    return torch.equal(here.isnan(), other.isnan()) and torch.equal(
+        *(t.detach().masked_fill(t.isnan(), 0) for t in (here, other))
+    )
 
 
 def compare_values(ctx: Context, native: torch.Tensor, ours: torch.Tensor, what: str, judge: Judge) -> None:

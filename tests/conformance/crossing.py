@@ -1,6 +1,6 @@
 """Moves arguments from native CPU to minitorch exactly: same sizes, strides, offsets, aliasing and requires_grad."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
@@ -92,6 +92,29 @@ def to_double(value: Any) -> Any:
     return value
 
 
+def mapped(value: Any, change: Callable[[torch.Tensor], torch.Tensor]) -> Any:
+    """The nested value with every tensor changed, without gradients but with the same demand for them."""
+    if isinstance(value, torch.Tensor):
+        changed = change(value.detach())
+        inexact = changed.dtype.is_floating_point or changed.dtype.is_complex
+        return changed.requires_grad_(value.requires_grad) if inexact else changed
+    if isinstance(value, (list, tuple)):
+        items = [mapped(item, change) for item in value]
+        return type(value)(*items) if hasattr(value, "_fields") else type(value)(items)
+    if isinstance(value, dict):
+        return {key: mapped(item, change) for key, item in value.items()}
+    return value
+
+
+def in_default_dtype(value: Any) -> Any:
+    """Integers as the numbers that they become where an operator of real numbers takes them."""
+    return mapped(value, lambda t: t.to(torch.get_default_dtype()) if t.dtype != torch.bool else t)
+
+
+def made_contiguous(value: Any) -> Any:
+    return mapped(value, lambda t: t.clone(memory_format=torch.contiguous_format) if t.layout == torch.strided else t)
+
+
 def cloned(value: Any) -> Any:
     """A copy that shares no memory with the original, with the same strides and aliasing."""
     memo: dict[int, torch.UntypedStorage] = {}
@@ -116,7 +139,9 @@ def cloned(value: Any) -> Any:
 
 
 def nudged(value: Any, generator: torch.Generator) -> Any:
-    """A copy whose floating numbers differ from the original's by a unit in the last place or by nothing."""
+    """A copy whose floating numbers differ from the original's by little: in 16 bits by a unit in the last place or by
+    nothing, in more by up to 512 units, as roundings in a row of operators change together otherwise.
+    """
     copy = cloned(value)
     for t in tensors_in(copy):
         if t.layout != torch.strided or t.numel() == 0 or t.is_conj() or t.is_neg():
@@ -125,8 +150,9 @@ def nudged(value: Any, generator: torch.Generator) -> Any:
             continue
         with torch.no_grad():
             parts = torch.view_as_real(t) if t.dtype.is_complex else t
+            reach = 1 if parts.element_size() <= 2 else 512
             bits = parts.contiguous().view(INTEGERS[parts.element_size()])
-            steps = torch.randint(-1, 2, bits.shape, generator=generator).to(bits.dtype)
+            steps = torch.randint(-reach, reach + 1, bits.shape, generator=generator).to(bits.dtype)
             moved = (bits + steps).view(parts.dtype)
             parts.copy_(torch.where(torch.isfinite(moved) & (parts != 0), moved, parts))
     return copy

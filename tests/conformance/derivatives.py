@@ -94,7 +94,11 @@ def check_derivative(ctx: Context, derivative: Callable, sample: SampleInput, wh
     arguments = own_leaves(as_arguments(sample))
     there = crossed(ctx.op, arguments)
 
-    judge = judged(lambda a: derivative(ctx.op, sample, a, lambda t: t), cloned(arguments))
+    judge = judged(
+        lambda a: derivative(ctx.op, sample, a, lambda t: t),
+        cloned(arguments),
+        lambda a: derivative(ctx.op, sample, crossed(ctx.op, a), Crossing()),
+    )
     native = call_native(ctx, lambda: derivative(ctx.op, sample, arguments, lambda t: t))
     ours = call(lambda: derivative(ctx.op, sample, there, Crossing()))
     if ours.error is None and NOT_DIFFERENTIABLE.search(str(native.error)):

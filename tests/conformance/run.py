@@ -19,7 +19,7 @@ import sys
 import time
 
 from tests.conformance import results
-from tests.conformance.variants import SAMPLES, VARIANTS, limit_for
+from tests.conformance.variants import VARIANTS, limit_for
 
 STATUS_COLOUR = {
     "pass": "green",
@@ -32,7 +32,7 @@ STATUS_COLOUR = {
 }
 
 
-def worker(pipe: multiprocessing.connection.Connection, limit: str | None) -> None:
+def worker(pipe: multiprocessing.connection.Connection, limit: str) -> None:
     """Takes (op name, dtype name, variants) from the pipe, answers one message a variant, then None."""
     os.environ["OMP_NUM_THREADS"] = "1"
     import torch
@@ -51,16 +51,17 @@ def worker(pipe: multiprocessing.connection.Connection, limit: str | None) -> No
             outcome = run_row(ops[name], getattr(torch, dtype), variant, limit_for(dtype, limit))
             peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024
             pipe.send(("done", variant, outcome, time.process_time() - start, peak))
+        torch.minitorch.empty_cache()
         pipe.send(None)
 
 
 class Pool:
     """Worker processes, one task each at a time; a dead or hanging worker is replaced."""
 
-    def __init__(self, jobs: int, limit: str | None, timeout: float, until: float = float("inf")) -> None:
+    def __init__(self, jobs: int, limit: str, timeout: float, until: float = float("inf")) -> None:
         """No task is handed out after `until` (time.monotonic())."""
         self.until = until
-        self.peak_mib = 0  # the largest worker's resident memory
+        self.peak_mib, self.peak_row = 0, ""  # the largest worker's resident memory, and the row that it grew to it in
         self.context = multiprocessing.get_context("spawn")
         self.limit, self.timeout = limit, timeout
         self.slots = [self._start() for _ in range(jobs)]
@@ -110,8 +111,9 @@ class Pool:
             slot["variant"], slot["since"] = message[1], time.monotonic()
         else:
             _, variant, o, seconds, peak = message
-            self.peak_mib = max(self.peak_mib, peak)
             name, dtype, _ = slot["task"]
+            if peak > self.peak_mib:
+                self.peak_mib, self.peak_row = peak, f"{name} {dtype} {variant}"
             report(name, dtype, variant, o.status, o.detail, o.missing, seconds, o.cases, o.by_reference)
             slot["since"] = time.monotonic()
 
@@ -213,14 +215,19 @@ def main() -> int:
     parser.add_argument("--dtype", default="float32", help="dtype names, comma separated, or all (default float32)")
     parser.add_argument("--variant", help=f"comma separated, of {', '.join(VARIANTS)} (default all)")
     parser.add_argument(
-        "--samples", metavar="N[,M]", help="at most N sample inputs a row, M in dtypes other than float32 (default all)"
+        "--samples",
+        metavar="N[,M]",
+        default="all",
+        help="at most N sample inputs a row, M in dtypes other than float32 (default all)",
     )
     parser.add_argument("--jobs", type=int, default=1, help="worker processes (default 1)")
     parser.add_argument("--timeout", type=float, default=120, help="seconds for one row (default 120)")
     parser.add_argument("--seconds", type=float, help="start no operator after this time; --resume goes on")
     parser.add_argument("--json", help="write all rows to this file")
     parser.add_argument(
-        "--whole", action="store_true", help=f"what `make conformance` runs: --claimed --dtype all --samples {SAMPLES}"
+        "--whole",
+        action="store_true",
+        help="what `make conformance` runs: --claimed --dtype all",
     )
     parser.add_argument(
         "--results",
@@ -232,7 +239,7 @@ def main() -> int:
     parser.add_argument("-v", "--verbose", action="store_true", help="list passing rows and whole messages too")
     args = parser.parse_args()
     if args.whole:
-        args.claimed, args.dtype, args.samples = True, "all", SAMPLES
+        args.claimed, args.dtype = True, "all"
     if args.resume and not args.json:
         parser.error("--resume needs --json FILE")
     tasks = select(args)
@@ -261,7 +268,9 @@ def main() -> int:
         until = time.monotonic() + args.seconds if args.seconds else float("inf")
         pool = Pool(min(args.jobs, max(len(tasks), 1)), args.samples, args.timeout, until)
         pool.run(tasks, report)
-        print(f"largest worker: {pool.peak_mib} MiB; {sum(row['seconds'] for row in rows):.0f} s of processor time")
+        print(
+            f"largest worker: {pool.peak_mib} MiB in {pool.peak_row}; {sum(row['seconds'] for row in rows):.0f} s of processor time"
+        )
     except KeyboardInterrupt:
         print("interrupted: what follows is what was done", file=sys.stderr)
     if sys.stderr.isatty():
@@ -277,7 +286,7 @@ def main() -> int:
         return 1
     good = all(row["status"] in GOOD for row in rows)
     if args.results:
-        record(rows, args.samples or "all", good)
+        record(rows, args.samples, good)
     return 0 if good else 1
 
 

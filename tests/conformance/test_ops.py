@@ -1,6 +1,6 @@
 """Conformance rows in `make test`: every claimed operator in float32 in all variants, in one other dtype in some.
 
-`make conformance` runs every dtype in every variant, with the same samples.
+`make conformance` runs every dtype in every variant, with all sample inputs.
 """
 
 import zlib

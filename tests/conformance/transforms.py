@@ -66,7 +66,7 @@ def check_vmap(ctx: Context, limit: int | None) -> None:
                     settle_ties(ctx.op.name, arguments, native.result, ours.result, batched=True)
                 if ctx.op.name in ANY_OF_EQUAL:
                     settle_kth(ctx.op.name, arguments, native.result, ours.result, batched=True)
-                judge = judged(run, arguments)
+                judge = judged(run, arguments, lambda a: run(crossed(ctx.op, a)))
                 compare_results(ctx, native.result, ours.result, f"sample {i}, vmap over {what}, result", judge)
 
 
@@ -121,7 +121,7 @@ def check_func(ctx: Context, limit: int | None) -> None:
                 cross = to_double if a[0].dtype in (torch.float64, torch.complex128) else lambda v: v
                 return transform(torch.func.grad(loss_of(ctx, sample, spec, places, cross), numbers))(*a)
 
-            judge = judged(exact, inputs)
+            judge = judged(exact, inputs, lambda a, f=transform, g=ours: f(torch.func.grad(g, numbers))(*Crossing()(a)))
             expected = call_native(ctx, lambda: transform(torch.func.grad(native, numbers))(*inputs))
             found = call(lambda: transform(torch.func.grad(ours, numbers))(*there))
             try:

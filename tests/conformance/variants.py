@@ -7,13 +7,13 @@ VARIANTS = (
 # What vmap, func and fake run in: the transforms are the same code for every dtype of a kind.
 TRANSFORMED_DTYPES = ("float32", "complex64", "int64", "bool")
 
-# Sample inputs a row, spread evenly over all that op_db has, in float32 and in every other dtype.
+# Sample inputs a row in `make test`, spread evenly over all that op_db has, in float32 and in every other dtype.
 SAMPLES = "8,4"
 
 
-def limit_for(dtype: str, limit: str | None) -> int | None:
-    """`limit` is a number of samples, or one for float32 and one for other dtypes with a comma between them."""
-    if limit is None:
+def limit_for(dtype: str, limit: str) -> int | None:
+    """`limit` is "all", a number of samples, or one for float32 and one for other dtypes with a comma between them."""
+    if limit == "all":
         return None
     numbers = [int(n) for n in limit.split(",")]
     return numbers[0] if dtype == "float32" else numbers[-1]

@@ -1,5 +1,6 @@
 """Sorting, selection and searching against native CPU."""
 
+import bisect
 import math
 
 import pytest
@@ -249,3 +250,27 @@ def test_histograms():
     points = torch.randn(200, 2)
     e, a = torch.histogramdd(points, [4, 5]), torch.histogramdd(points.to("minitorch"), [4, 5])
     torch.testing.assert_close(a.hist.cpu(), e.hist)
+
+
+@pytest.mark.parametrize("dtype", [torch.uint16, torch.uint32, torch.uint64])
+def test_wide_unsigned_integers(dtype):
+    """Half of them beyond what the signed integers of their size hold."""
+    g = torch.Generator().manual_seed(3)
+    bits = torch.iinfo(dtype).bits
+    signed = {16: torch.int16, 32: torch.int32, 64: torch.int64}[bits]
+    few = torch.randint(-4, 4, (5, 300), generator=g).to(signed).view(dtype)
+    many = torch.randint(-(2 ** (bits - 1)), 2 ** (bits - 1) - 1, (3, 5000), generator=g).to(signed).view(dtype)
+    for t in (few, few.t(), many, many[:, ::3]):
+        for descending in (False, True):
+            check(lambda x, d=descending: x.sort(stable=True, descending=d), t)
+        check(lambda x: torch.unique(x, return_inverse=True, return_counts=True), t)
+        check(lambda x: torch.unique(x, dim=0, return_inverse=True, return_counts=True), t)
+        check(lambda x: torch.unique_consecutive(x, return_counts=True), t)
+    numbers = sorted(x & (2**bits - 1) for x in many.view(signed)[0].tolist())
+    moved = many[0].to("minitorch")
+    assert moved.topk(7).values.tolist() == numbers[:-8:-1]
+    assert moved.topk(900, largest=False).values.tolist() == numbers[:900]
+    assert moved.kthvalue(1234).values.item() == numbers[1233]
+    ordered = moved.sort().values
+    assert torch.searchsorted(ordered, ordered).tolist() == [bisect.bisect_left(numbers, x) for x in numbers]
+    assert torch.isin(moved, moved[:3]).nonzero().flatten().tolist()[:3] == [0, 1, 2]

@@ -101,6 +101,24 @@ struct CompactPanel {
   }
 };
 
+// What one rounding each after sums in double costs nothing for: matrices that stay in L1 take their reflectors one at
+// a time, which also spares the roundings of a panel's triangular factor.
+constexpr int64_t kSmall = 1024;  // elements of all reflectors
+
+// c -= f v v^H c, where v has a one on top of the elements below a(j, j).
+template <class T>
+void reflect(const Mat<T>& a, int64_t j, T factor, bool conjugate, const Mat<T>& c) {
+  using Wide = std::conditional_t<is_complex_v<T>, Complex<double>, double>;
+  if (factor == T(0)) return;
+  for (int64_t col = 0; col < c.cols; col++) {
+    Wide sum(c(0, col));
+    for (int64_t i = 1; i < c.rows; i++) sum += Wide(conj_if(a(j + i, j), !conjugate)) * Wide(c(i, col));
+    sum *= Wide(factor);
+    c(0, col) = T(Wide(c(0, col)) - sum);
+    for (int64_t i = 1; i < c.rows; i++) c(i, col) = T(Wide(c(i, col)) - sum * Wide(conj_if(a(j + i, j), conjugate)));
+  }
+}
+
 }  // namespace
 
 template <class T>
@@ -122,6 +140,13 @@ void factor_qr(const Mat<T>& a, const Vec<T>& tau) {
 template <class T>
 void apply_reflectors(const Mat<T>& v, const Vec<T>& tau, int64_t k, bool adjoint, bool conjugate, const Mat<T>& c) {
   if (k == 0 || c.cols == 0) return;
+  if (v.rows * k <= kSmall) {
+    for (int64_t step = 0; step < k; step++) {
+      const int64_t j = adjoint ? step : k - 1 - step;
+      reflect(v, j, conj_if(tau[j], conjugate != adjoint), conjugate, c.block(j, 0, c.rows - j, c.cols));
+    }
+    return;
+  }
   Scratch<T> reflectors(v.rows * kBlock), work(2 * kBlock * c.cols);
   const int64_t blocks = (k + kBlock - 1) / kBlock;
   for (int64_t step = 0; step < blocks; step++) {
@@ -135,7 +160,10 @@ template <class T>
 void form_product(const Mat<T>& v, const Vec<T>& tau, int64_t k, const Mat<T>& q) {
   for (int64_t j = 0; j < q.cols; j++)
     for (int64_t i = 0; i < q.rows; i++) q(i, j) = T(i == j ? 1 : 0);
-  if (k == 0) return;
+  if (v.rows * k <= kSmall) {
+    for (int64_t j = k - 1; j >= 0; j--) reflect(v, j, tau[j], false, q.block(j, j, q.rows - j, q.cols - j));
+    return;
+  }
   Scratch<T> reflectors(v.rows * kBlock), work(2 * kBlock * q.cols);
   for (int64_t j = (k - 1) / kBlock * kBlock; j >= 0; j -= kBlock) {
     const int64_t width = std::min(kBlock, k - j);

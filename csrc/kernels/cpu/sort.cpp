@@ -80,7 +80,7 @@ void dispatch_line(const char* name, DType dtype, int64_t length, const F& f) {
   if (dtype == DType::Bool || dtype == DType::U8 || dtype == DType::I8 || dtype == DType::I16 || dtype == DType::U16)
     compute = DType::I32;
   if (dtype == DType::U32) compute = DType::I64;
-  const bool known = dispatch(compute, Types<float, double, int32_t, int64_t>{}, [&](auto tag) {
+  const bool known = dispatch(compute, Types<float, double, int32_t, int64_t, uint64_t>{}, [&](auto tag) {
     using T = typename decltype(tag)::type;
     if constexpr (sizeof(T) == 4) {
       if (length < (int64_t{1} << 32)) return f(tag, Tag<Item32>{});

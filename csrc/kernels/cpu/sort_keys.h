@@ -24,6 +24,7 @@ struct KeyOf {
   static constexpr bool floating = std::is_floating_point_v<T>;
   static constexpr Key kNan = std::numeric_limits<Key>::max();
   static constexpr Key kZero = kSign;
+  static constexpr Key kLowest = std::is_unsigned_v<T> ? 0 : kSign;  // what turns an integer's bits into its key
 
   static MT_INLINE Key key(T x) {
     if constexpr (floating) {
@@ -31,7 +32,7 @@ struct KeyOf {
       const Key flip = static_cast<Key>(static_cast<Signed>(bits) >> (8 * sizeof(Key) - 1)) | kSign;
       return x != x ? kNan : bits ^ flip;
     } else {
-      return static_cast<Key>(x) ^ kSign;
+      return static_cast<Key>(x) ^ kLowest;
     }
   }
   // The value of a key. Of the keys that several values share (see ambiguous) one value.
@@ -39,7 +40,7 @@ struct KeyOf {
     if constexpr (floating)
       return detail::bit_cast<T>(static_cast<Key>((k & kSign) ? k ^ kSign : ~k));
     else
-      return static_cast<T>(k ^ kSign);
+      return static_cast<T>(k ^ kLowest);
   }
   static MT_INLINE bool ambiguous(Key k) { return floating && (k == kZero || k == kNan); }
 };

@@ -11,7 +11,8 @@ namespace minitorch {
 inline namespace MINITORCH_ARCH {
 namespace {
 
-using ElementTypes = Types<bool, uint8_t, int8_t, int16_t, int32_t, int64_t, float, double, Half, BFloat16>;
+using ElementTypes = Types<bool, uint8_t, int8_t, int16_t, int32_t, int64_t, uint16_t, uint32_t, uint64_t, float,
+                           double, Half, BFloat16>;
 
 template <class F>
 void dispatch_element(const char* name, DType dtype, const F& f) {

@@ -6,7 +6,8 @@ namespace minitorch {
 inline namespace MINITORCH_ARCH {
 namespace {
 
-using ElementTypes = Types<bool, uint8_t, int8_t, int16_t, int32_t, int64_t, float, double, Half, BFloat16>;
+using ElementTypes = Types<bool, uint8_t, int8_t, int16_t, int32_t, int64_t, uint16_t, uint32_t, uint64_t, float,
+                           double, Half, BFloat16>;
 
 constexpr int64_t kChunk = 4096;  // items of a block
 
