@@ -20,7 +20,7 @@ struct PoolWindow {
   int64_t kernel[3], stride[3], pad[3], dilation[3];
 };
 
-// Indices are int64 and count elements of one channel of one sample: (d * H + h) * W + w.
+// Indices are int64 and count elements of one channel of one sample: (d * H + h) * W + w. Null: they are not wanted.
 struct MaxPoolArgs {
   DType dtype;
   PoolShape shape;

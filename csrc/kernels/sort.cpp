@@ -8,7 +8,9 @@ constinit Kernel<void(SelectOp, const TensorView&, const TensorView&, const Tens
     "select"};
 constinit Kernel<void(const SearchArgs&)> search_kernel{"searchsorted"};
 constinit Kernel<void(const RunsArgs&)> runs_kernel{"unique"};
+constinit Kernel<void(const char*, DType, int64_t, int64_t*, char*)> run_values_kernel{"unique_consecutive"};
 constinit Kernel<void(int64_t*, char*, DType, int64_t, int64_t)> lexicographic_order_kernel{"lexicographic_order"};
 constinit Kernel<void(const CountArgs&)> count_kernel{"bincount"};
+constinit Kernel<void(const HistogramArgs&)> histogram_kernel{"histogram"};
 constinit Kernel<void(const MembershipArgs&)> membership_kernel{"isin"};
 }  // namespace minitorch

@@ -56,6 +56,9 @@ struct RunsArgs {
 };
 extern Kernel<void(const RunsArgs&)> runs_kernel;
 
+// The same for single elements as they lie: how many runs there are and, unless null, the value of each.
+extern Kernel<void(const char* data, DType dtype, int64_t n, int64_t* count, char* values)> run_values_kernel;
+
 // order[i] = the i-th of n items of `width` contiguous elements in lexicographic order; equal items keep their order.
 extern Kernel<void(int64_t* order, char* data, DType dtype, int64_t n, int64_t width)> lexicographic_order_kernel;
 
@@ -67,6 +70,26 @@ struct CountArgs {
   int64_t n, bins;
 };
 extern Kernel<void(const CountArgs&)> count_kernel;
+
+// hist[bins of point i] = sum of the weights of the points there; the type of points, weights, edges and hist is one of
+// the floating ones, and everything is contiguous. Dimension d has bins[d] bins between its bins[d] + 1 ascending
+// edges, half open but for the last. Points outside the edges and points with a NaN count nowhere.
+enum class BinSearch : uint8_t {
+  linear,  // bins are equal: the number follows from the coordinate
+  nearby,  // the same, put right by the edges beside it
+  binary,  // any edges
+};
+struct HistogramArgs {
+  char* points;   // [n][dims]
+  char* weights;  // [n], or null: 1 each
+  char* hist;     // [bins[0]]..[bins[dims - 1]]
+  DType dtype;
+  int64_t n, dims;
+  const char* const* edges;
+  const int64_t* bins;
+  BinSearch search;
+};
+extern Kernel<void(const HistogramArgs&)> histogram_kernel;
 
 // output[i] = whether any of the m test elements equals element i (or, inverted, none does). All contiguous, one dtype.
 struct MembershipArgs {

@@ -59,6 +59,9 @@ at::MemoryFormat output_format(const at::Tensor& input, const at::Tensor& weight
              : at::MemoryFormat::Contiguous;
 }
 
+// A depthwise convolution has too little work to a number for its kernels to read two layouts well.
+bool is_depthwise(const at::Tensor& weight, int64_t groups) { return weight.size(0) == groups && weight.size(1) == 1; }
+
 // Fills the last spatial dimensions of an array of three; the leading ones keep their value.
 template <class Values>
 void fill(int64_t (&to)[3], const Values& from) {
@@ -148,22 +151,24 @@ void check_output_padding(at::IntArrayRef output_padding, const Geometry& geomet
   TORCH_CHECK(false, "output padding must be smaller than either stride or dilation, but got", text.str());
 }
 
-at::Tensor convolution(const at::Tensor& input, const at::Tensor& weight, const std::optional<at::Tensor>& bias_opt,
+at::Tensor convolution(const at::Tensor& given, const at::Tensor& weight, const std::optional<at::Tensor>& bias_opt,
                        at::IntArrayRef stride, at::IntArrayRef padding, at::IntArrayRef dilation, bool transposed,
                        at::IntArrayRef output_padding, int64_t groups) {
   const at::Tensor bias = bias_opt.value_or(at::Tensor());
-  check_types(input, weight, bias);
-  if (is_short_integer(input.scalar_type()) && !transposed &&
+  check_types(given, weight, bias);
+  if (is_short_integer(given.scalar_type()) && !transposed &&
       std::all_of(dilation.begin(), dilation.end(), [](int64_t d) { return d == 1; })) {
     const auto wide = [](const at::Tensor& t) { return t.defined() ? t.to(at::kLong) : t; };
-    return minitorch::convolution(wide(input), wide(weight), wide(bias), stride, padding, dilation, transposed,
+    return minitorch::convolution(wide(given), wide(weight), wide(bias), stride, padding, dilation, transposed,
                                   output_padding, groups)
-        .to(input.scalar_type());
+        .to(given.scalar_type());
   }
-  check_kernel(input.scalar_type());
+  check_kernel(given.scalar_type());
   for (int64_t d : dilation) TORCH_CHECK(d > 0, "non-positive dilation is not supported");
   const Geometry geometry{stride, padding, dilation, groups};
-  check_geometry(input, weight, geometry, transposed);
+  check_geometry(given, weight, geometry, transposed);
+  const auto format = output_format(given, weight, groups);
+  const at::Tensor input = is_depthwise(weight, groups) ? given.contiguous(format) : given;
   const int64_t out_channels = transposed ? weight.size(1) * groups : weight.size(0);
   TORCH_CHECK(!bias.defined() || (bias.dim() == 1 && bias.size(0) == out_channels), "Given weight of size ",
               weight.sizes(), ", expected bias to be 1-dimensional with ", out_channels,
@@ -177,7 +182,7 @@ at::Tensor convolution(const at::Tensor& input, const at::Tensor& weight, const 
     TORCH_CHECK(size >= 0, "Given input size per channel: ", input.sizes().slice(2),
                 ". Calculated output size per channel: ", at::IntArrayRef(sizes).slice(2),
                 ". Output size is too small");
-  const at::Tensor output = empty(sizes, input.scalar_type(), output_format(input, weight, groups));
+  const at::Tensor output = empty(sizes, input.scalar_type(), format);
   if (transposed) {
     conv_backward_input_kernel(relation(output, weight, input, bias, geometry));
   } else {
@@ -187,16 +192,19 @@ at::Tensor convolution(const at::Tensor& input, const at::Tensor& weight, const 
 }
 
 // The gradient with respect to the bias is left undefined: PyTorch then sums grad_output.
-std::tuple<at::Tensor, at::Tensor, at::Tensor> convolution_backward(const at::Tensor& grad_output,
-                                                                    const at::Tensor& input, const at::Tensor& weight,
-                                                                    at::IntArrayRef stride, at::IntArrayRef padding,
-                                                                    at::IntArrayRef dilation, bool transposed,
-                                                                    at::IntArrayRef /*output_padding*/, int64_t groups,
-                                                                    std::array<bool, 3> output_mask) {
-  check_types(input, weight, grad_output);
-  check_kernel(input.scalar_type());
+std::tuple<at::Tensor, at::Tensor, at::Tensor> convolution_backward(const at::Tensor& gradient, const at::Tensor& given,
+                                                                    const at::Tensor& weight, at::IntArrayRef stride,
+                                                                    at::IntArrayRef padding, at::IntArrayRef dilation,
+                                                                    bool transposed, at::IntArrayRef /*output_padding*/,
+                                                                    int64_t groups, std::array<bool, 3> output_mask) {
+  check_types(given, weight, gradient);
+  check_kernel(given.scalar_type());
   const Geometry geometry{stride, padding, dilation, groups};
-  check_geometry(input, weight, geometry, transposed);
+  check_geometry(given, weight, geometry, transposed);
+  const bool depthwise = is_depthwise(weight, groups) && gradient.dim() == given.dim();
+  const auto format = output_format(given, weight, groups);
+  const at::Tensor grad_output = depthwise ? gradient.contiguous(format) : gradient;
+  const at::Tensor input = depthwise ? given.contiguous(format) : given;
   // The larger side of the relation gives the size of the other.
   const at::Tensor &from = transposed ? grad_output : input, &to = transposed ? input : grad_output;
   const bool fits = from.dim() == weight.dim() && to.dim() == weight.dim() && from.size(0) == to.size(0) &&
@@ -209,7 +217,6 @@ std::tuple<at::Tensor, at::Tensor, at::Tensor> convolution_backward(const at::Te
                                  [=](int64_t most, int64_t size) { return transposed ? size <= most : size == most; }),
               "Expected a gradient that fits an input of size ", input.sizes(), " and a weight of size ",
               weight.sizes(), ", but got ", grad_output.sizes());
-  const auto format = output_format(input, weight, groups);
   at::Tensor grad_input, grad_weight;
   if (output_mask[0]) {
     grad_input = empty(input.sizes(), input.scalar_type(), format);

@@ -1,5 +1,7 @@
 // Max pooling: regular, adaptive and fractional, their shared backward, and max unpooling.
+#include <ATen/TensorSubclassLikeUtils.h>
 #include <ATen/native/FractionalMaxPooling.h>
+#include <ATen/native/MaxPooling.h>
 #include <ATen/native/Pool.h>
 #include <ATen/native/Resize.h>
 #include <ATen/ops/adaptive_max_pool2d_backward_meta.h>
@@ -9,6 +11,7 @@
 #include <ATen/ops/fractional_max_pool2d_backward_meta.h>
 #include <ATen/ops/fractional_max_pool2d_meta.h>
 #include <ATen/ops/fractional_max_pool3d_meta.h>
+#include <ATen/ops/max_pool1d_native.h>
 #include <ATen/ops/max_pool2d_with_indices_backward_meta.h>
 #include <ATen/ops/max_pool2d_with_indices_meta.h>
 
@@ -108,6 +111,35 @@ struct AdaptiveMaxPool3dBackward : at::meta::structured_adaptive_max_pool3d_back
     max_backward("adaptive_max_pool3d_backward", dy, x, indices, dx, 3, PoolInts::none);
   }
 };
+
+// ---- 1-D max pooling: a composite in PyTorch, whose indices only a gradient needs ----------------------------------
+
+Tensor max_pool1d(const Tensor& x, IntArrayRef kernel, IntArrayRef stride, IntArrayRef padding, IntArrayRef dilation,
+                  bool ceil_mode) {
+  const bool batched = x.dim() == 3;
+  if (!at::isFloatingType(x.scalar_type()) || at::isFloat8Type(x.scalar_type()) || !(batched || x.dim() == 2) ||
+      x.numel() == 0)
+    return at::native::max_pool1d(x, kernel, stride, padding, dilation, ceil_mode);
+  at::native::check_max_pool1d(x, kernel, stride, padding, dilation, ceil_mode);
+  const PoolWindow w = pool_window(1, kernel, stride, padding, dilation);
+  std::vector<int64_t> sizes = x.sizes().vec();
+  sizes.back() = at::native::pooling_output_shape<int64_t>(x.size(-1), w.kernel[2], w.pad[2], w.stride[2],
+                                                           w.dilation[2], ceil_mode);
+  const Tensor out = empty(sizes, x.scalar_type()), dense = x.contiguous();
+  if (out.numel() > 0)
+    max_pool_kernel({to_dtype(x.scalar_type()), pool_shape(x, out, 1, at::MemoryFormat::Contiguous), w,
+                     dense.const_data_ptr(), out.mutable_data_ptr(), nullptr});
+  return out;
+}
+
+Tensor differentiable_max_pool1d(const Tensor& x, IntArrayRef kernel, IntArrayRef stride, IntArrayRef padding,
+                                 IntArrayRef dilation, bool ceil_mode) {
+  const bool differentiated = (at::GradMode::is_enabled() && x.requires_grad()) || x._fw_grad(/*level=*/0).defined();
+  if (differentiated || at::isTensorSubclassLike(x))
+    return at::native::max_pool1d(x, kernel, stride, padding, dilation, ceil_mode);
+  const at::AutoDispatchBelowADInplaceOrView below;
+  return at::max_pool1d(x, kernel, stride, padding, dilation, ceil_mode);
+}
 
 // ---- 3-D max pooling: not structured in PyTorch --------------------------------------------------------------------
 
@@ -330,7 +362,9 @@ Tensor& unpool_3d_out(const Tensor& x, const Tensor& indices, IntArrayRef output
   return copy_into(unpool_3d(x, indices, output_size, stride, padding), out);
 }
 
+MT_OPERATORS(aten, AutogradPrivateUse1, m) { m.impl("max_pool1d", TORCH_FN(differentiable_max_pool1d)); }
 MT_OPERATORS(aten, PrivateUse1, m) {
+  m.impl("max_pool1d", MT_CHECKED(max_pool1d));
   structured<MaxPool2d>(m, "max_pool2d_with_indices", nullptr, "max_pool2d_with_indices.out");
   structured<MaxPool2dBackward>(m, "max_pool2d_with_indices_backward", nullptr,
                                 "max_pool2d_with_indices_backward.grad_input");

@@ -1,5 +1,5 @@
-// histc, histogram and histogramdd: PyTorch's checks and bin edges; the counting is a search in the edges and a
-// scatter.
+// histc, histogram and histogramdd: PyTorch's checks and bin edges; the counting is one kernel or, where a backend has
+// none, a search in the edges and a scatter.
 #include <ATen/native/Histogram.h>
 #include <ATen/ops/_histogramdd_bin_edges_native.h>
 #include <ATen/ops/_histogramdd_from_bin_cts_native.h>
@@ -11,30 +11,67 @@
 #include "bridge/checked.h"
 #include "bridge/operators.h"
 #include "bridge/tensor.h"
+#include "kernels/sort.h"
 
 namespace minitorch {
 namespace {
 
-// Adds the weights of the points, vectors along the last dimension, up in `hist`. Bins are half open but for the last.
-// `bin` numbers the bin of each coordinate; what it numbers outside [0, bins) is dropped, as are points out of range
-// and NaN.
-template <class Bin>
-void accumulate(const at::Tensor& points, const std::optional<at::Tensor>& weight, bool density, at::Tensor& hist,
-                at::TensorList edges, const Bin& bin) {
-  const at::Tensor self = points.reshape({-1, points.size(-1)});
-  at::Tensor index = at::zeros({self.size(0)}, self.options().dtype(at::kLong));
-  at::Tensor inside = at::ones({self.size(0)}, self.options().dtype(at::kBool));
+char* bytes(const at::Tensor& t) { return static_cast<char*>(const_cast<void*>(t.const_data_ptr())); }
+
+// The numbers of the bins of one coordinate; what is outside [0, bins) is put inside, for it is dropped anyway.
+at::Tensor bin_of(const at::Tensor& x, const at::Tensor& edges, BinSearch search) {
+  const int64_t bins = edges.numel() - 1;
+  if (search != BinSearch::linear)
+    return (at::searchsorted(edges, x, /*out_int32=*/false, /*right=*/true) - 1).clamp(0, bins - 1);
+  const at::Tensor position = (x - edges[0]) * bins / (edges[bins] - edges[0]);
+  // NaN and points out of range have no integer.
+  return at::where(position.isfinite(), position, at::zeros_like(position)).clamp(0, bins - 1).to(at::kLong);
+}
+
+void scatter(const at::Tensor& points, const at::Tensor& weight, const at::Tensor& hist,
+             const std::vector<at::Tensor>& edges, BinSearch search) {
+  at::Tensor index = at::zeros({points.size(0)}, points.options().dtype(at::kLong));
+  at::Tensor inside = at::ones({points.size(0)}, points.options().dtype(at::kBool));
   for (size_t d = 0; d < edges.size(); d++) {
-    const at::Tensor x = self.select(1, static_cast<int64_t>(d)).contiguous(), e = edges[d].contiguous();
+    const at::Tensor x = points.select(1, static_cast<int64_t>(d)).contiguous(), &e = edges[d];
     const int64_t bins = e.numel() - 1;
     inside = inside.logical_and(x >= e[0]).logical_and(x <= e[bins]);
-    index = index * bins + bin(x, e).clamp(0, bins - 1);
+    index = index * bins + bin_of(x, e, search);
   }
-  const at::Tensor w = weight.has_value() && weight->defined() ? weight->reshape(-1).to(hist.scalar_type())
-                                                               : at::ones({self.size(0)}, hist.options());
-  at::Tensor counts = at::zeros({hist.numel()}, hist.options());
-  counts.scatter_add_(0, at::where(inside, index, at::zeros_like(index)), at::where(inside, w, at::zeros_like(w)));
-  hist.copy_(counts.view(hist.sizes()));
+  const at::Tensor w = weight.defined() ? weight : at::ones({points.size(0)}, hist.options());
+  hist.view(-1).scatter_add_(0, at::where(inside, index, at::zeros_like(index)),
+                             at::where(inside, w, at::zeros_like(w)));
+}
+
+void count(const at::Tensor& points, const at::Tensor& weight, const at::Tensor& hist,
+           const std::vector<at::Tensor>& edges, BinSearch search) {
+  std::vector<const char*> edge;
+  std::vector<int64_t> bins;
+  for (const at::Tensor& e : edges) {
+    edge.push_back(bytes(e));
+    bins.push_back(e.numel() - 1);
+  }
+  histogram_kernel({bytes(points), weight.defined() ? bytes(weight) : nullptr, bytes(hist),
+                    to_dtype(hist.scalar_type()), points.size(0), points.size(1), edge.data(), bins.data(), search});
+}
+
+// The weights of the points, vectors along the last dimension, added up in `hist`.
+void accumulate(const at::Tensor& points, const std::optional<at::Tensor>& weight, bool density, at::Tensor& hist,
+                at::TensorList edge_list, BinSearch search) {
+  const auto type = hist.scalar_type();
+  const at::Tensor self = points.reshape({-1, points.size(-1)}).contiguous(),
+                   counts = at::zeros(hist.sizes(), hist.options());
+  std::vector<at::Tensor> edges;
+  for (const at::Tensor& e : edge_list) edges.push_back(e.contiguous());
+  at::Tensor w;
+  if (weight.has_value() && weight->defined()) w = weight->reshape(-1).to(type).contiguous();
+  const bool one_type = at::isFloatingType(type) && self.scalar_type() == type &&
+                        std::all_of(edges.begin(), edges.end(), [&](const auto& e) { return e.scalar_type() == type; });
+  if (one_type && histogram_kernel.available(active_slot))
+    count(self, w, counts, edges, search);
+  else
+    scatter(self, w, counts, edges, search);
+  hist.copy_(counts);
   if (!density) return;
   hist.div_(hist.sum());
   for (size_t d = 0; d < edges.size(); d++) {
@@ -44,25 +81,14 @@ void accumulate(const at::Tensor& points, const std::optional<at::Tensor>& weigh
   }
 }
 
-at::Tensor searched_bin(const at::Tensor& x, const at::Tensor& edges) {
-  return at::searchsorted(edges, x, /*out_int32=*/false, /*right=*/true) - 1;
-}
-
 void histogramdd(const at::Tensor& self, const std::optional<at::Tensor>& weight, bool density, at::Tensor& hist,
                  const at::TensorList& edges) {
-  accumulate(self, weight, density, hist, edges, searched_bin);
+  accumulate(self, weight, density, hist, edges, BinSearch::binary);
 }
 
-// Equal bins: their number follows from the coordinate, and with local_search from the edges, against rounding.
 void histogramdd_linear(const at::Tensor& self, const std::optional<at::Tensor>& weight, bool density, at::Tensor& hist,
                         const at::TensorList& edges, bool local_search) {
-  if (local_search) return histogramdd(self, weight, density, hist, edges);
-  accumulate(self, weight, density, hist, edges, [](const at::Tensor& x, const at::Tensor& e) {
-    const int64_t bins = e.numel() - 1;
-    const at::Tensor position = (x - e[0]) * bins / (e[bins] - e[0]);
-    // NaN and points out of range have no integer; they are dropped anyway.
-    return at::where(position.isfinite(), position, at::zeros_like(position)).clamp(0, bins).to(at::kLong);
-  });
+  accumulate(self, weight, density, hist, edges, local_search ? BinSearch::nearby : BinSearch::linear);
 }
 
 void outer_edges(const at::Tensor& input, const int64_t dims, std::vector<double>& low, std::vector<double>& high) {

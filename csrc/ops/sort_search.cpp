@@ -85,6 +85,16 @@ Triple unique_consecutive(const at::Tensor& self, bool return_inverse, bool retu
   if (dim.has_value() && !(self.dim() == 1 && (*dim == 0 || *dim == -1)))
     return unique_dim_runs(self, *dim, return_inverse, return_counts);
   const at::Tensor flat = self.contiguous().view(-1);
+  if (!return_inverse && !return_counts && flat.numel() > 0 && run_values_kernel.available(active_slot)) {
+    const auto run = [&](int64_t* count, char* values) {
+      run_values_kernel(bytes(flat), to_dtype(flat.scalar_type()), flat.numel(), count, values);
+    };
+    int64_t found = 0;
+    run(&found, nullptr);
+    const at::Tensor values = empty({found}, self.scalar_type());
+    run(&found, bytes(values));
+    return {values, empty({0}, at::kLong), empty({0}, at::kLong)};
+  }
   const Runs runs = find_runs(flat, flat.numel(), 1, {}, {}, return_inverse, return_counts);
   return finish(flat.index_select(0, runs.first), runs, self.sizes());
 }

@@ -102,6 +102,27 @@ def order(t):
     return [stride for stride, size in zip(t.stride(), t.shape, strict=True) if size > 1]
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
+@pytest.mark.parametrize("groups,width", [(1, 12), (1, 9), (1, 8), (48, 12), (4, 11)])
+@pytest.mark.parametrize("gradient_last", [False, True])
+def test_channels_last_of_many_channels(dtype, groups, width, gradient_last):
+    """More channels than a tile has rows, sums longer than one pass, and gradients in either layout."""
+    outputs = 48 if groups == 48 else 36
+    shapes = (2, 48, 10, width), (outputs, 48 // groups, 3, 3), (outputs,), (2, outputs, 10, width)
+    x, w, b, dy = (make(shape, dtype, seed) for seed, shape in enumerate(shapes))
+    x, w = (t.contiguous(memory_format=torch.channels_last) for t in (x, w))
+    if gradient_last:
+        dy = dy.contiguous(memory_format=torch.channels_last)
+    results = []
+    for device in ("cpu", DEVICE):
+        leaves = [t.to(device).requires_grad_() for t in (x, w, b)]
+        y = F.conv2d(*leaves, padding=1, groups=groups)
+        results.append([y.detach(), *torch.autograd.grad(y, leaves, dy.to(device))])
+    for expected, found in zip(*results, strict=True):
+        close(found, expected, strides=False)
+        assert order(found) == order(expected)
+
+
 @pytest.mark.parametrize("transposed", [False, True])
 @pytest.mark.parametrize("dims", [2, 3])
 @pytest.mark.parametrize("input_last,weight_last", [(True, False), (False, True), (True, True)])

@@ -353,3 +353,21 @@ def test_large_channels_last_and_threads():
             both(lambda x: F.avg_pool2d(x, 3, 2, 1), x, torch.float32)
         finally:
             torch.set_num_threads(before)
+
+
+@pytest.mark.parametrize("dtype", FLOATS)
+@pytest.mark.parametrize("shape", [(3, 5, 101), (5, 40), (2, 1, 7)])
+@pytest.mark.parametrize("window", [(3, None, 0, 1), (3, 1, 1, 1), (2, 2, 1, 2), (3, 3, 1, 2), (4, 5, 2, 1)])
+@pytest.mark.parametrize("ceil", [False, True])
+def test_max_pool1d_without_a_gradient(dtype, shape, window, ceil):
+    """No gradient, no indices: a path of its own, which the one with a gradient must agree with."""
+    x = (torch.randn(shape) * 8).to(dtype)
+    x.view(-1)[3] = float("nan")
+    expected = F.max_pool1d(x, *window, ceil_mode=ceil)
+    given = x.to("minitorch")
+    torch.testing.assert_close(F.max_pool1d(given, *window, ceil_mode=ceil).cpu(), expected, equal_nan=True)
+    with torch.inference_mode():
+        torch.testing.assert_close(F.max_pool1d(given, *window, ceil_mode=ceil).cpu(), expected, equal_nan=True)
+    found = F.max_pool1d(given.requires_grad_(), *window, ceil_mode=ceil)
+    torch.testing.assert_close(found.detach().cpu(), expected, equal_nan=True)
+    assert found.requires_grad

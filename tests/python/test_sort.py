@@ -274,3 +274,52 @@ def test_wide_unsigned_integers(dtype):
     ordered = moved.sort().values
     assert torch.searchsorted(ordered, ordered).tolist() == [bisect.bisect_left(numbers, x) for x in numbers]
     assert torch.isin(moved, moved[:3]).nonzero().flatten().tolist()[:3] == [0, 1, 2]
+
+
+HISTOGRAM_DTYPES = [torch.float32, torch.float64, torch.bfloat16, torch.float16]
+
+
+@pytest.mark.parametrize("dtype", HISTOGRAM_DTYPES)
+@pytest.mark.parametrize("bins", [1, 10, 128, 4096])
+def test_counts_are_exact(dtype, bins):
+    """Enough points for several threads; native counts in the dtype itself, which ends early for 16 bits."""
+    t = torch.cat([torch.randn(50000), torch.tensor([float("nan"), float("inf"), -2.0, 2.0])]).to(dtype)
+    found = torch.histc(t.to("minitorch"), bins, -2, 2).cpu()
+    inside = t[(t >= -2) & (t <= 2)]
+    if dtype in (torch.float32, torch.float64):
+        torch.testing.assert_close(found, torch.histc(t, bins, -2, 2), rtol=0, atol=0)
+    else:
+        # One rounding a step, as arithmetic on the dtype has it.
+        place = ((inside + 2) * torch.tensor(bins, dtype=dtype) / torch.tensor(4, dtype=dtype)).long()
+        expected = torch.bincount(place.clamp(max=bins - 1), minlength=bins)
+        torch.testing.assert_close(found, expected.to(dtype), rtol=0, atol=0)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("bins", [[7], [4, 5], [3, 4, 5]])
+@pytest.mark.parametrize("weighted", [False, True])
+def test_histograms_of_vectors(dtype, bins, weighted):
+    points = torch.randn(30000, len(bins), dtype=dtype)
+    weight = torch.rand(30000, dtype=dtype) if weighted else None
+    ours = torch.histogramdd(points.to("minitorch"), bins, weight=weight.to("minitorch") if weighted else None)
+    native = torch.histogramdd(points, bins, weight=weight)
+    for found, expected in zip(ours.bin_edges, native.bin_edges, strict=True):
+        torch.testing.assert_close(found.cpu(), expected)
+    # Native's sums of weights are in the dtype itself, and err more than the tolerance.
+    wide = torch.histogramdd(
+        points.double(), [e.double() for e in native.bin_edges], weight=weight.double() if weighted else None
+    )
+    torch.testing.assert_close(ours.hist.cpu(), wide.hist.to(dtype))
+    edges = [torch.tensor([-1.5, -1.0, 0.25, 2.0], dtype=dtype)] * len(bins)
+    ours = torch.histogramdd(points.to("minitorch"), [e.to("minitorch") for e in edges])
+    torch.testing.assert_close(ours.hist.cpu(), torch.histogramdd(points, edges).hist)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.int64, torch.bool, torch.bfloat16])
+def test_long_runs_of_neighbours(dtype):
+    """Enough elements for several threads, and runs that cross from one thread's part to the next."""
+    t = torch.randint(0, 3, (30011,)).sort().values.to(dtype)
+    mixed = torch.cat([t, torch.randint(0, 3, (30011,)).to(dtype)])
+    for values in (t, mixed):
+        check(torch.unique_consecutive, values)
+        check(lambda x: torch.unique_consecutive(x, return_inverse=True, return_counts=True), values)

@@ -47,6 +47,8 @@ MT_INLINE Vector<Element<S>> load_channels(const S* p, int lanes) {
   return lanes == kLanes<Element<S>> ? gemm::load_widened(p) : gemm::load_lanes(p, 0, lanes);
 }
 
+// Each line of taps is summed by itself: shorter sums err less.
+
 // kVectors vectors of channels at one position. `lanes`: of the last vector.
 template <class S, int kVectors>
 MT_INLINE void filter_position(const Gather& g, const Line* lines, int64_t count, const S* source, int64_t at,
@@ -55,7 +57,8 @@ MT_INLINE void filter_position(const Gather& g, const Line* lines, int64_t count
   Vector<E> acc[kVectors];
 #pragma GCC unroll 4
   for (int v = 0; v < kVectors; v++) acc[v] = gemm::load_vector(bias + v * kLanes<E>);
-  for (int64_t l = 0; l < count; l++)
+  for (int64_t l = 0; l < count; l++) {
+    Vector<E> sum[kVectors] = {};
     for (int64_t t = 0; t < g.taps[2].size(); t++) {
       const int64_t x = at + g.taps[2][t].offset;
       if (static_cast<uint64_t>(x) >= static_cast<uint64_t>(g.source_size[2])) continue;
@@ -63,9 +66,12 @@ MT_INLINE void filter_position(const Gather& g, const Line* lines, int64_t count
       const E* const w = weight + (lines[l].tap + t) * width;
 #pragma GCC unroll 4
       for (int v = 0; v < kVectors; v++)
-        acc[v] += gemm::load_vector(w + v * kLanes<E>) *
+        sum[v] += gemm::load_vector(w + v * kLanes<E>) *
                   load_channels(from + v * kLanes<E>, v == kVectors - 1 ? lanes : kLanes<E>);
     }
+#pragma GCC unroll 4
+    for (int v = 0; v < kVectors; v++) acc[v] += sum[v];
+  }
   alignas(64) E out[kVectors * kLanes<E>];
 #pragma GCC unroll 4
   for (int v = 0; v < kVectors; v++) gemm::store_vector(out + v * kLanes<E>, acc[v]);
@@ -82,13 +88,17 @@ MT_INLINE void filter_inside(const Gather& g, const Line* lines, int64_t count, 
 #pragma GCC unroll 8
   for (int p = 0; p < kPositions; p++) acc[p] = gemm::load_vector(bias);
   const int64_t step = g.step[2] * g.source.strides[4];
-  for (int64_t l = 0; l < count; l++)
+  for (int64_t l = 0; l < count; l++) {
+    Vector<E> sum[kPositions] = {};
     for (int64_t t = 0; t < g.taps[2].size(); t++) {
       const S* const from = source + lines[l].source + (at + g.taps[2][t].offset) * g.source.strides[4];
       const Vector<E> w = gemm::load_vector(weight + (lines[l].tap + t) * width);
 #pragma GCC unroll 8
-      for (int p = 0; p < kPositions; p++) acc[p] += w * gemm::load_widened(from + p * step);
+      for (int p = 0; p < kPositions; p++) sum[p] += w * gemm::load_widened(from + p * step);
     }
+#pragma GCC unroll 8
+    for (int p = 0; p < kPositions; p++) acc[p] += sum[p];
+  }
   alignas(64) E out[kLanes<E>];
   for (int p = 0; p < kPositions; p++) {
     gemm::store_vector(out, acc[p]);
@@ -165,7 +175,8 @@ void gather_depthwise_last(const Gather& g) {
       const int64_t count = make_lines(g, p.n, p.d, p.h, line);
       S* const target = reinterpret_cast<S*>(g.target.data) + p.target(g);
       for (int64_t x = 0; x < g.count[2];) {
-        if (x >= inside && x + kPositions <= inside_end) {
+        if (x >= inside && x < inside_end && inside + kPositions <= inside_end) {
+          x = min64(x, inside_end - kPositions);  // the last block may overlap the one before
           for (int64_t c = 0; c < whole; c += kLanes<E>)
             filter_inside<S, kPositions>(g, line, count, source + c, x * g.step[2], weight + c, width, bias + c,
                                          target + x * g.target.strides[4] + c);
@@ -204,22 +215,23 @@ void weight_depthwise_last(const Gather& g) {
         const Position p(g, row);
         const int64_t count = make_lines(g, p.n, p.d, p.h, line);
         const S* const gradient = reinterpret_cast<const S*>(g.target.data) + p.target(g);
-        for (int64_t l = 0; l < count; l++)
-          for (int64_t t = 0; t < g.taps[2].size(); t++) {
-            // Positions [low, high) read inside the row.
-            const int64_t shift = g.taps[2][t].offset, step = g.step[2];
-            const int64_t low = shift >= 0 ? 0 : ceil_div(-shift, step);
-            const int64_t last = g.source_size[2] - 1 - shift;
-            const int64_t high = last < 0 ? 0 : min64(g.count[2], last / step + 1);
-            if (low >= high) continue;
-            const S* const source =
-                reinterpret_cast<const S*>(g.source.data) + line[l].source + (low * step + shift) * g.source.strides[4];
-            for_each_block<E>(channels, [&]<int kVectors>(int64_t c, int lanes) __attribute__((always_inline)) {
-              correlate_tap<S, kVectors>(gradient + low * g.target.strides[4] + c, g.target.strides[4], source + c,
+        // Block by block, so that the rows of a block stay in cache for all taps.
+        for_each_block<E>(channels, [&]<int kVectors>(int64_t c, int lanes) __attribute__((always_inline)) {
+          for (int64_t l = 0; l < count; l++)
+            for (int64_t t = 0; t < g.taps[2].size(); t++) {
+              // Positions [low, high) read inside the row.
+              const int64_t shift = g.taps[2][t].offset, step = g.step[2];
+              const int64_t low = shift >= 0 ? 0 : ceil_div(-shift, step);
+              const int64_t last = g.source_size[2] - 1 - shift;
+              const int64_t high = last < 0 ? 0 : min64(g.count[2], last / step + 1);
+              if (low >= high) continue;
+              const S* const source = reinterpret_cast<const S*>(g.source.data) + line[l].source +
+                                      (low * step + shift) * g.source.strides[4] + c;
+              correlate_tap<S, kVectors>(gradient + low * g.target.strides[4] + c, g.target.strides[4], source,
                                          step * g.source.strides[4], high - low, lanes,
                                          to + (line[l].tap + t) * width + c);
-            });
-          }
+            }
+        });
       }
     }
   });

@@ -36,9 +36,17 @@ MT_INLINE Vector<E> load_positions(const E* p, int64_t apart) {
     return gemm::load_vector(p);
 }
 
+// The upper halves of two vectors of floats, which hold bfloat16 values, as pairs.
+template <class E>
+MT_INLINE Vector<E> join_pair(Vector<E> low, Vector<E> high) {
+  using Bits = Vector<uint32_t>;
+  return reinterpret_cast<Vector<E>>(reinterpret_cast<Bits>(low) >> 16 | (reinterpret_cast<Bits>(high) & 0xffff0000u));
+}
+
 // dst[position][padded]: patches of `cols` columns (channel and tap) at `length` consecutive positions of one row, or
-// at the positions of a pair of rows of half a vector. Squares of vectors are transposed in registers.
-template <class E, bool kPair>
+// at the positions of a pair of rows of half a vector. Squares of vectors are transposed in registers. With kJoin two
+// positions, bfloat16 values both, share a row of dst; `length` is even then.
+template <class E, bool kPair, bool kJoin>
 void pack_row(const E* staged, int64_t apart, const int64_t* offset, int cols, int padded, int64_t length, E* dst) {
   constexpr int kWidth = kLanes<E>;
   for (int64_t x = 0; x < length; x += kWidth) {
@@ -49,6 +57,13 @@ void pack_row(const E* staged, int64_t apart, const int64_t* offset, int cols, i
       for (int i = 0; i < kWidth; i++)
         square[i] = b + i < cols ? load_positions<E, kPair>(staged + offset[b + i] + x, apart) : Vector<E>{};
       gemm::transpose<kWidth>(square);
+      if constexpr (kJoin) {
+        E* const to = dst + x / 2 * padded + b;
+#pragma GCC unroll 16
+        for (int i = 0; i < kWidth / 2; i++)
+          if (2 * i < rows) gemm::store_vector(to + i * padded, join_pair<E>(square[2 * i], square[2 * i + 1]));
+        continue;
+      }
       E* to = dst + x * padded + b;
       if (rows == kWidth) {
 #pragma GCC unroll 16
@@ -77,40 +92,52 @@ void add_item(const Gather& g, const Stage& stage, const Item& item, const Items
   const bool linear = is_linear(g.count, stride);
   const int64_t run = linear ? (item.d1 - item.d0) * (item.h1 - item.h0) * length : length;
   const gemm::RowPanels panels = gemm::split_rows<E>(g.rows);
+  // Two positions of a row make a pair of bfloat16.
+  const bool pairs = std::is_same_v<S, BFloat16> && gemm::has_pair_products() && length % 2 == 0;
+  const int64_t values = pairs ? 2 : 1;
   Output<E> out;
   out.c = sums, out.row = depth, out.col = 1;
 
   for (int64_t j = 0; j < positions; j += chunk) {
     const int64_t deep = min64(chunk, positions - j);
     for (int64_t p = 0; p < panels.panels; p++) {
-      E* to = gradient + panels.begin(p) * deep;
+      E* to = gradient + panels.begin(p) * (deep / values);
       const int width = panels.width(p);
       for (int64_t at = j; at < j + deep;) {
         const int64_t n = min64(run - at % run, j + deep - at);
-        gemm::pack_panel<S>(target + rows[at / length].target + at % length * stride[4] + panels.begin(p) * stride[1],
-                            stride[1], stride[4], width, width, n, false, to);
-        to += n * width;
+        const S* const from = target + rows[at / length].target + at % length * stride[4] + panels.begin(p) * stride[1];
+        if constexpr (std::is_same_v<S, BFloat16>) {
+          if (pairs) gemm::pack_pairs(from, stride[1], stride[4], width, width, n, to);
+        }
+        if (!pairs) gemm::pack_panel<S>(from, stride[1], stride[4], width, width, n, false, to);
+        to += n / values * width;
         at += n;
       }
     }
     for (int64_t k = 0; k < depth; k += kColumns<E>) {
       const int cols = static_cast<int>(min64(kColumns<E>, depth - k));
       const int padded = static_cast<int>(gemm::padded_columns<E>(cols));
-      E* to = patches;
-      for (int64_t at = j; at < j + deep;) {
-        const int64_t x = at % length, r = at / length;
-        int64_t n = min64(length - x, j + deep - at);
-        if (2 * length == kLanes<E> && x == 0 && at + 2 * length <= j + deep) {
-          n = 2 * length;
-          pack_row<E, true>(staged + rows[r].staged, rows[r + 1].staged - rows[r].staged, offset + k, cols, padded, n,
-                            to);
-        } else {
-          pack_row<E, false>(staged + rows[r].staged + x, 0, offset + k, cols, padded, n, to);
+      const auto pack_all = [&]<bool kJoin>() {
+        E* to = patches;
+        for (int64_t at = j; at < j + deep;) {
+          const int64_t x = at % length, r = at / length;
+          int64_t n = min64(length - x, j + deep - at);
+          if (2 * length == kLanes<E> && x == 0 && at + 2 * length <= j + deep) {
+            n = 2 * length;
+            pack_row<E, true, kJoin>(staged + rows[r].staged, rows[r + 1].staged - rows[r].staged, offset + k, cols,
+                                     padded, n, to);
+          } else {
+            pack_row<E, false, kJoin>(staged + rows[r].staged + x, 0, offset + k, cols, padded, n, to);
+          }
+          to += n / values * padded;
+          at += n;
         }
-        to += n * padded;
-        at += n;
+      };
+      if constexpr (std::is_same_v<S, BFloat16>) {
+        if (pairs) pack_all.template operator()<true>();
       }
-      gemm::multiply_block<E>(gradient, g.rows, patches, cols, deep, out, 0, k, first && j == 0, true);
+      if (!pairs) pack_all.template operator()<false>();
+      gemm::multiply_block<E>(gradient, g.rows, patches, cols, deep / values, out, 0, k, first && j == 0, true, pairs);
     }
   }
 }

@@ -13,6 +13,7 @@ namespace fft {
 namespace {
 
 constexpr int64_t kLongLine = 4096;  // longer lines are transformed alone: a group of them would leave the L2 cache
+constexpr int64_t kLongConvolution = 2048;  // the same for lines that are convolved
 
 // Where lines start, in elements of the real type. Line numbers run fastest along the dimension with the smallest
 // strides.
@@ -318,10 +319,9 @@ void run(const FftArgs& args) {
   call.in = args.in.ptr<R>(), call.out = args.out.ptr<R>();
   call.from = real_in ? (call.packed ? Along{2 * from, from} : Along{from, 0, false}) : Along{2 * from, 1};
   call.to = real_out ? (call.packed ? Along{2 * to, to} : Along{to, 0, false}) : Along{2 * to, 1};
-  const bool smooth = is_smooth(call.length);
-  const bool alone =
-      !smooth || call.length > kLongLine || (starts.count <= kWidth<R> / 2 && call.length >= 2 * kWidth<R>);
-  const Plan<R>* const plan = acquire<R>(call.length, alone && smooth);
+  const int64_t longest = is_smooth(call.length) ? kLongLine : kLongConvolution;
+  const bool alone = call.length > longest || (starts.count <= kWidth<R> / 2 && call.length >= 2 * kWidth<R>);
+  const Plan<R>* const plan = acquire<R>(call.length, alone);
   if (!alone) {
     run_groups(call, *plan, starts);
   } else if (starts.count < num_threads()) {

@@ -1,11 +1,8 @@
 // The passes of a Fourier transform. Many lines at once: the self-sorting algorithm of T. G. Stockham ("High-speed
 // convolution and correlation", AFIPS 1966) in mixed radix, each number of the textbook being a vector of kWidth lines.
 // One long line: the four-step algorithm of D. H. Bailey ("FFTs in external or hierarchical memory", J. Supercomput.
-// 1990), whose two steps are such transforms of many lines. Lengths with large prime factors become a convolution (L.
-// I. Bluestein, "A linear filtering approach to the computation of discrete Fourier transform", IEEE Trans. Audio
-// Electroacoust. 1970), in double precision, which keeps the error of float below that of a direct transform.
-#include <cmath>
-
+// 1990), whose two steps are such transforms of many lines. Lengths with large prime factors become convolutions
+// (fft_convolution.cpp).
 #include "core/parallel.h"
 #include "kernels/cpu/fft_plan.h"
 
@@ -99,6 +96,10 @@ void pass(int radix, int64_t m, int64_t s, const R* twiddles, const R* xr, const
 
 template <class R>
 bool transform_lines(const Plan<R>& plan, R* re, R* im, R* work_re, R* work_im) {
+  if (!plan.smooth) {
+    convolve_lines(plan, re, im);
+    return false;
+  }
   int64_t m = plan.n, s = 1;
   bool swapped = false;
   for (int i = 0; i < plan.passes; i++) {
@@ -215,25 +216,6 @@ void four_step(const Plan<R>& plan, Line<const R> in, Line<R> out, R scale, bool
   });
 }
 
-template <class R>
-void convolve(const Plan<R>& plan, Line<const R> in, Line<R> out, R scale, bool threads) {
-  const int64_t n = plan.n, padded = plan.padded;
-  const auto* const chirp = reinterpret_cast<const Complex<double>*>(plan.chirp);
-  const auto* const spectrum = reinterpret_cast<const Complex<double>*>(plan.spectrum);
-  Scratch<Complex<double>> memory(padded);
-  for (int64_t j = 0; j < n; j++) memory[j] = Complex<double>(in.re[j * in.stride], in.im[j * in.stride]) * chirp[j];
-  for (int64_t j = n; j < padded; j++) memory[j] = Complex<double>(0);
-  double* const p = reinterpret_cast<double*>(memory.get());
-  transform_line<double>(*plan.convolution, {p, p + 1, 2}, {p, p + 1, 2}, 1.0, threads);
-  for (int64_t j = 0; j < padded; j++) memory[j] = memory[j] * spectrum[j];
-  transform_line<double>(*plan.convolution, {p + 1, p, 2}, {p + 1, p, 2}, 1.0, threads);
-  for (int64_t k = 0; k < n; k++) {
-    const Complex<double> y = memory[k] * chirp[k];
-    out.re[k * out.stride] = static_cast<R>(y.re * static_cast<double>(scale));
-    out.im[k * out.stride] = static_cast<R>(y.im * static_cast<double>(scale));
-  }
-}
-
 }  // namespace
 
 template <class R>
@@ -241,7 +223,7 @@ void transform_line(const Plan<R>& plan, Line<const R> in, Line<R> out, R scale,
   if (plan.smooth) {
     four_step(plan, in, out, scale, threads);
   } else {
-    convolve(plan, in, out, scale, threads);
+    convolve_line(plan, in, out, scale, threads);
   }
 }
 

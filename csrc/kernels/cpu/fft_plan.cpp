@@ -97,14 +97,11 @@ void add_grid(Plan<R>& plan, int64_t& bytes) {
     }
 }
 
+// The chirp, and in `plan.spectrum` its conjugate, wrapped around to `padded` elements.
 template <class R>
-void add_convolution(Plan<R>& plan, int64_t& bytes) {
-  // Multiples of kWidth squared make full vectors of both steps of a long line.
-  constexpr int64_t kSquare = kWidth<double> * kWidth<double>;
-  const int64_t n = plan.n, least = 2 * n - 1;
-  const int64_t padded = least < 8 * kSquare ? next_smooth(least) : kSquare * next_smooth((least - 1) / kSquare + 1);
+void add_chirp(Plan<R>& plan, int64_t padded, int64_t& bytes) {
+  const int64_t n = plan.n;
   plan.padded = padded;
-  plan.convolution = acquire<double>(padded, true);
   plan.chirp = allocate<double>(2 * n, bytes);
   plan.spectrum = allocate<double>(2 * padded, bytes);
   for (int64_t i = 0; i < 2 * padded; i++) plan.spectrum[i] = 0;
@@ -115,8 +112,74 @@ void add_convolution(Plan<R>& plan, int64_t& bytes) {
     for (const int64_t at : {j, (padded - j) % padded}) plan.spectrum[2 * at] = w.re, plan.spectrum[2 * at + 1] = -w.im;
     square = (square + 2 * j + 1) % (2 * n);
   }
+}
+
+template <class R>
+void add_line_convolution(Plan<R>& plan, int64_t& bytes) {
+  // Multiples of kWidth squared make full vectors of both steps of a long line.
+  constexpr int64_t kSquare = kWidth<double> * kWidth<double>;
+  const int64_t least = 2 * plan.n - 1;
+  const int64_t padded = least < 8 * kSquare ? next_smooth(least) : kSquare * next_smooth((least - 1) / kSquare + 1);
+  plan.convolution = acquire<double>(padded, true);
+  add_chirp(plan, padded, bytes);
   transform_line<double>(*plan.convolution, {plan.spectrum, plan.spectrum + 1, 2},
                          {plan.spectrum, plan.spectrum + 1, 2}, 1.0 / static_cast<double>(padded), false);
+}
+
+int64_t power(int64_t base, int64_t exponent, int64_t modulus) {
+  int64_t result = 1;
+  for (; exponent > 0; exponent /= 2, base = base * base % modulus)
+    if (exponent % 2 == 1) result = result * base % modulus;
+  return result;
+}
+
+// A generator of the multiplicative group modulo n, or 0 if n is not prime.
+int64_t primitive_root(int64_t n) {
+  for (int64_t d = 2; d * d <= n; d++)
+    if (n % d == 0) return 0;
+  const auto generates = [n](int64_t g) {
+    int64_t rest = n - 1;
+    for (int64_t p = 2; p * p <= rest; p++) {
+      if (rest % p != 0) continue;
+      if (power(g, (n - 1) / p, n) == 1) return false;
+      while (rest % p == 0) rest /= p;
+    }
+    return rest == 1 || power(g, (n - 1) / rest, n) != 1;
+  };
+  int64_t g = 2;
+  while (!generates(g)) g++;
+  return g;
+}
+
+template <class R>
+void add_lines_convolution(Plan<R>& plan, int64_t& bytes) {
+  const int64_t n = plan.n, generator = is_smooth(n - 1) ? primitive_root(n) : 0;
+  const int64_t length = generator != 0 ? n - 1 : next_smooth(2 * n - 1);
+  plan.convolution = acquire<double>(length, false);
+  if (generator != 0) {
+    plan.padded = length;
+    plan.order = allocate<int32_t>(length, bytes);
+    plan.spectrum = allocate<double>(2 * length, bytes);
+    int64_t element = 1;
+    for (int64_t i = 0; i < length; i++, element = element * generator % n) {
+      plan.order[i] = static_cast<int32_t>(element);
+      const Complex<double> w = root(element, n);
+      const int64_t at = i == 0 ? 0 : length - i;
+      plan.spectrum[2 * at] = w.re, plan.spectrum[2 * at + 1] = w.im;
+    }
+  } else {
+    add_chirp(plan, length, bytes);
+  }
+  // One line in every lane.
+  constexpr int64_t D = kWidth<double>;
+  Scratch<double> memory(4 * length * D);
+  double *re = memory.get(), *im = re + length * D, *work_re = im + length * D, *work_im = work_re + length * D;
+  for (int64_t i = 0; i < length * D; i++) re[i] = plan.spectrum[i / D * 2], im[i] = plan.spectrum[i / D * 2 + 1];
+  if (transform_lines(*plan.convolution, re, im, work_re, work_im)) re = work_re, im = work_im;
+  for (int64_t i = 0; i < length; i++) {
+    plan.spectrum[2 * i] = re[i * D] / static_cast<double>(length);
+    plan.spectrum[2 * i + 1] = im[i * D] / static_cast<double>(length);
+  }
 }
 
 template <class R>
@@ -125,7 +188,7 @@ void destroy(const Plan<R>* plan) {
   if (plan->column_plan) release(plan->column_plan);
   if (plan->convolution) release(plan->convolution);
   std::free(plan->twiddles), std::free(plan->grid), std::free(plan->half);
-  std::free(plan->chirp), std::free(plan->spectrum);
+  std::free(plan->chirp), std::free(plan->order), std::free(plan->spectrum);
   delete plan;
 }
 
@@ -173,7 +236,7 @@ const Plan<R>* acquire(int64_t n, bool line) {
   plan->smooth = is_smooth(n);
   int64_t bytes = sizeof(Plan<R>);
   if (!plan->smooth) {
-    add_convolution(*plan, bytes);
+    line ? add_line_convolution(*plan, bytes) : add_lines_convolution(*plan, bytes);
   } else if (line) {
     add_grid(*plan, bytes);
   } else {

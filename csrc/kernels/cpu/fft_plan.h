@@ -53,17 +53,18 @@ struct Plan {
   const Plan* row_plan = nullptr;     // of length `columns`
   const Plan* column_plan = nullptr;  // of length `rows`
   R* grid = nullptr;                  // factors exp(-2 pi i r c / n), rows x columns: real parts, then imaginary ones
-  // Lengths that are not smooth: a cyclic convolution of length `padded` with a chirp, in double precision.
+  // Lengths that are not smooth: a cyclic convolution of length `padded`, in double precision.
   int64_t padded = 0;
   const Plan<double>* convolution = nullptr;
   double* chirp = nullptr;     // exp(-pi i j^2 / n), interleaved
-  double* spectrum = nullptr;  // the transform of the conjugated chirp, interleaved, divided by `padded`
+  int32_t* order = nullptr;    // instead of a chirp: the powers of a primitive root modulo n = padded + 1
+  double* spectrum = nullptr;  // the transform of what is convolved with, interleaved, divided by `padded`
   // exp(-2 pi i k / (2 n)) for k <= n / 2 + 1, interleaved: what the transform of 2 n real numbers needs.
   R* half = nullptr;
 };
 
-// A plan for length n with everything that single lines need if `line`. Plans live in the cache while that has room;
-// give every plan back with release().
+// A plan for length n, for single lines if `line` and for many at once if not. Plans live in the cache while that has
+// room; give every plan back with release().
 template <class R>
 const Plan<R>* acquire(int64_t n, bool line);
 template <class R>
@@ -72,6 +73,12 @@ void release(const Plan<R>* plan);
 bool is_smooth(int64_t n);
 // exp(-2 pi i k / n), 0 <= k.
 Complex<double> root(int64_t k, int64_t n);
+
+// The two ways for lengths that are not smooth, which the functions below choose.
+template <class R>
+void convolve_lines(const Plan<R>& plan, R* re, R* im);
+template <class R>
+void convolve_line(const Plan<R>& plan, Line<const R> in, Line<R> out, R scale, bool threads);
 
 // In place of re and im, [n][kWidth]; work has room for as much. Returns true if the result is in work instead.
 template <class R>

@@ -92,6 +92,16 @@ void pack_pairs(const BFloat16* src, int64_t stride_p, int64_t stride_k, int wid
           const Wide high = __builtin_convertvector(*reinterpret_cast<const Narrow*>(odd + p), Wide);
           store_vector(reinterpret_cast<uint32_t*>(to + p), low | high << 16);
         }
+#if defined(__AVX512BW__)
+        if (p < padded) {
+          const auto mask = static_cast<__mmask16>(p < width ? (1u << (width - p)) - 1u : 0u);
+          const __m512i low = _mm512_cvtepu16_epi32(_mm256_maskz_loadu_epi16(mask, even + p));
+          const __m512i high = _mm512_cvtepu16_epi32(_mm256_maskz_loadu_epi16(mask, odd + p));
+          _mm512_mask_storeu_epi32(to + p, static_cast<__mmask16>((1u << (padded - p)) - 1u),
+                                   _mm512_or_si512(low, _mm512_slli_epi32(high, 16)));
+          continue;
+        }
+#endif
       }
       for (; p < width; p++) put(to + p, even[p * stride_p].bits, odd[p * stride_p].bits);
       for (; p < padded; p++) put(to + p, 0, 0);

@@ -74,6 +74,48 @@ MT_INLINE void store_lanes(E* p, Vector<E> v, int n) {
   memcpy(static_cast<void*>(p), &v, static_cast<size_t>(n) * sizeof(E));
 }
 
+// p[i] = lane i for i < n, narrowed. Not for complex types.
+template <class S>
+MT_INLINE void store_narrowed(S* p, Vector<Element<S>> v, int n) {
+  using E = Element<S>;
+  if constexpr (std::is_same_v<S, E>) {
+    if (n == kLanes<E>) return store_vector(p, v);
+    return store_lanes(p, v, n);
+  } else {
+    alignas(64) uint16_t lanes[kLanes<E>];
+    if constexpr (std::is_same_v<S, BFloat16>) {
+      // As core/half.h rounds: to nearest even, and every NaN to one.
+      using Bits = Vector<uint32_t>;
+      typedef uint16_t Narrow __attribute__((vector_size(kVectorBytes / 2)));
+      const Bits u = reinterpret_cast<Bits>(v);
+      const Bits rounded = (u + 0x7fffu + ((u >> 16) & 1u)) >> 16;
+      const Bits bits = (u & 0x7fffffffu) > 0x7f800000u ? Bits{} + 0x7fc0u : rounded;
+      const Narrow narrow = __builtin_convertvector(bits, Narrow);
+      memcpy(lanes, &narrow, sizeof(narrow));
+    } else {
+#if defined(__AVX512F__)
+      const __m256i bits = _mm512_maskz_cvtps_ph(0xffff, reinterpret_cast<__m512>(v), _MM_FROUND_TO_NEAREST_INT);
+      memcpy(lanes, &bits, sizeof(bits));
+#elif defined(__F16C__)
+      const __m128i bits = _mm256_cvtps_ph(reinterpret_cast<__m256>(v), _MM_FROUND_TO_NEAREST_INT);
+      memcpy(lanes, &bits, sizeof(bits));
+#else
+      for (int i = 0; i < kLanes<E>; i++) lanes[i] = static_cast<S>(v[i]).bits;
+#endif
+    }
+    if (n == kLanes<E>) {
+      memcpy(static_cast<void*>(p), lanes, sizeof(lanes));
+      return;
+    }
+#if defined(__AVX512BW__) && defined(__AVX512VL__)
+    _mm256_mask_storeu_epi16(p, static_cast<__mmask16>((1u << n) - 1u),
+                             _mm256_load_si256(reinterpret_cast<const __m256i*>(lanes)));
+#else
+    memcpy(static_cast<void*>(p), lanes, static_cast<size_t>(n) * sizeof(S));
+#endif
+  }
+}
+
 // dst[i] = src[i] for i < n.
 template <class S>
 MT_INLINE void widen(const S* MT_RESTRICT src, Element<S>* MT_RESTRICT dst, int64_t n) {

@@ -107,7 +107,7 @@ void store_tile(const Output<S>& out, const Real<S>* tile, int64_t i, int64_t j,
 
 // Multiplies a block of packed panels: `a` has `rows` rows in `panels` panels (split_rows), `b` has cols columns.
 // Element (0, 0) of the block is element (i, j) of the output. `pairs`: the panels hold pairs of bfloat16 (below), and
-// k counts pairs.
+// k counts pairs; S is bfloat16, or float for a float result of theirs.
 template <class S>
 void multiply_block(const Element<S>* a, int64_t rows, const Element<S>* b, int64_t cols, int64_t k,
                     const Output<S>& out, int64_t i, int64_t j, bool first, bool last, bool pairs = false);

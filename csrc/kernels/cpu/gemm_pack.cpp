@@ -118,39 +118,71 @@ MT_INLINE int64_t column(const Output<S>& out, int64_t j) {
   return out.col_offset != nullptr ? out.col_offset[j] : j * out.col;
 }
 
-// The common case: C = sum or C += sum, in whole vectors.
+// Sums of narrow storage types wait in out.partial between the passes over k, those of others in C itself.
+template <class S>
+inline constexpr bool kKeepsPartial = !std::is_same_v<S, Element<S>>;
+
 template <class E>
-MT_INLINE void store_plain(const E* tile, E* c, int64_t row, int rows, int cols, bool add) {
+MT_INLINE void add_partial(const E* tile, E* partial, int64_t row, int rows, int cols, bool first) {
+  constexpr int kStep = kLanes<E>;
+  for (int r = 0; r < rows; r++, tile += kColumns<E>, partial += row)
+    for (int n = 0; n < cols; n += kStep) {
+      const int here = cols - n < kStep ? cols - n : kStep;
+      Vector<E> sum = load_vector(tile + n);
+      if (here == kStep)
+        store_vector(partial + n, first ? sum : sum + load_vector(partial + n));
+      else
+        store_lanes(partial + n, first ? sum : sum + load_lanes(partial + n, 0, here), here);
+    }
+}
+
+// The common case: C = sum or C += sum, in whole vectors. `partial`: the sums of earlier passes, or null.
+template <class S>
+MT_INLINE void store_plain(const Element<S>* tile, S* c, int64_t row, int rows, int cols, bool add,
+                           const Element<S>* partial, int64_t partial_row) {
+  using E = Element<S>;
   constexpr int kStep = kLanes<E>;
   for (int r = 0; r < rows; r++, tile += kColumns<E>, c += row) {
-    int n = 0;
-    for (; n + kStep <= cols; n += kStep) {
-      const Vector<E> sum = load_vector(tile + n);
-      store_vector(c + n, add ? load_vector(c + n) + sum : sum);
+    for (int n = 0; n < cols; n += kStep) {
+      const int here = cols - n < kStep ? cols - n : kStep;
+      Vector<E> sum = load_vector(tile + n);
+      if constexpr (kKeepsPartial<S>) {
+        const E* const earlier = partial + r * partial_row + n;
+        if (partial != nullptr) sum += here == kStep ? load_vector(earlier) : load_lanes(earlier, 0, here);
+      } else if (add) {
+        sum += here == kStep ? load_vector(c + n) : load_lanes(c + n, 0, here);
+      }
+      store_narrowed(c + n, sum, here);
     }
-    for (; n < cols; n++) c[n] = add ? c[n] + tile[n] : tile[n];
   }
 }
 
 // C with contiguous columns (channels last): squares of the tile are transposed in registers. `d` is null or holds one
 // value for each row.
-template <class E>
-MT_INLINE void store_transposed(const Output<E>& out, const E* tile, int64_t i, int64_t j, int rows, int cols, bool add,
-                                const E* d) {
+template <class S>
+MT_INLINE void store_transposed(const Output<S>& out, const Element<S>* tile, int64_t i, int64_t j, int rows, int cols,
+                                bool add, const S* d, const Element<S>* partial) {
+  using E = Element<S>;
   constexpr int kStep = kLanes<E>;
-  E* const c = out.c + i;
+  S* const c = out.c + i;
   const Vector<E> addend = d != nullptr ? out.beta * load_lanes(d, 0, rows) : Vector<E>{};
   for (int n = 0; n < cols; n += kStep) {
+    const int here = cols - n < kStep ? cols - n : kStep;
     Vector<E> square[kStep];
 #pragma GCC unroll 16
-    for (int r = 0; r < kStep; r++) square[r] = r < rows ? load_vector(tile + r * kColumns<E> + n) : Vector<E>{};
+    for (int r = 0; r < kStep; r++) {
+      square[r] = r < rows ? load_vector(tile + r * kColumns<E> + n) : Vector<E>{};
+      if (kKeepsPartial<S> && partial != nullptr && r < rows)
+        square[r] += load_lanes(partial + r * out.partial_row + n, 0, here);
+    }
     transpose<kStep>(square);
-    const int here = cols - n < kStep ? cols - n : kStep;
     for (int x = 0; x < here; x++) {
-      E* const to = c + column(out, j + n + x);
+      S* const to = c + column(out, j + n + x);
       Vector<E> sum = out.alpha * square[x] + addend;
-      if (add) sum += load_lanes(to, 0, rows);
-      store_lanes(to, sum, rows);
+      if constexpr (!kKeepsPartial<S>) {
+        if (add) sum += load_lanes(to, 0, rows);
+      }
+      store_narrowed(to, sum, rows);
     }
   }
 }
@@ -164,11 +196,15 @@ __attribute__((noinline)) void store_tile(const Output<S>& out, const Real<S>* t
   constexpr int kTileRow = kColumns<R>, kWidth = kColumns<E>;
   const bool contiguous = is_contiguous(out, j, cols), add = !kNarrow && !first;
   const bool with_d = out.d != nullptr && (kNarrow || first);
-  if constexpr (std::is_same_v<S, R>) {
-    if (contiguous && !with_d && out.alpha == E(1))
-      return store_plain<E>(tile, out.c + i * out.row + column(out, j), out.row, rows, cols, add);
-    if (out.row == 1 && !contiguous && rows <= kLanes<E> && (!with_d || (out.d_row == 1 && out.d_col == 0)))
-      return store_transposed<E>(out, tile, i, j, rows, cols, add, with_d ? out.d + i : nullptr);
+  if constexpr (std::is_same_v<S, R> || is_half_v<S>) {
+    const E* const partial = kNarrow && !first ? out.partial + i * out.partial_row + j : nullptr;
+    const bool whole = !kNarrow || last;
+    if (!whole) return add_partial<E>(tile, out.partial + i * out.partial_row + j, out.partial_row, rows, cols, first);
+    if (whole && contiguous && !with_d && out.alpha == E(1))
+      return store_plain<S>(tile, out.c + i * out.row + column(out, j), out.row, rows, cols, add, partial,
+                            out.partial_row);
+    if (whole && out.row == 1 && !contiguous && rows <= kLanes<E> && (!with_d || (out.d_row == 1 && out.d_col == 0)))
+      return store_transposed<S>(out, tile, i, j, rows, cols, add, with_d ? out.d + i : nullptr, partial);
   }
   for (int r = 0; r < rows; r++) {
     // Arithmetic runs over the whole width, which the compiler unrolls; memory is touched only within cols.
@@ -240,7 +276,7 @@ void multiply_block(const Element<S>* a, int64_t rows, const Element<S>* b, int6
     }
     const int vectors = static_cast<int>(padded / kLanes<E>);
     MicroKernel<R> kernel = micro_kernel<R>(kParts * height, vectors);
-    if constexpr (std::is_same_v<S, BFloat16>) {
+    if constexpr (std::is_same_v<E, float>) {
       if (pairs) kernel = pair_kernel(height, vectors);
     }
     kernel(k, reinterpret_cast<const R*>(a + panels.begin(p) * k), reinterpret_cast<const R*>(b + jj * k),

@@ -95,7 +95,7 @@ void max_pixels(const MaxPoolArgs& args) {
 }
 
 // Row by row. Positions are 32 bits wide here, as floats are, so that values and positions fill equal vectors.
-template <class T>
+template <class T, bool kIndices>
 void max_rows(const MaxPoolArgs& args) {
   using C = compute_t<T>;
   const PoolShape& s = args.shape;
@@ -105,15 +105,16 @@ void max_rows(const MaxPoolArgs& args) {
   const int64_t in = elements(s.in), out = s.out[2];
   for_output_rows(
       s, s.n * s.c, out * w.kernel[0] * w.kernel[1] * w.kernel[2], [&](int64_t image, int64_t od, int64_t oh) {
+        const int64_t to = ((image * s.out[0] + od) * s.out[1] + oh) * out;
+        T* const y = static_cast<T*>(args.y) + to;
         Scratch<C, 2048> best_memory(out);
-        Scratch<int32_t, 2048> position_memory(out);
-        C* best = best_memory.get();
-        int32_t* position = position_memory.get();
+        Scratch<int32_t, 2048> position_memory(kIndices ? out : 0);
+        C* const best = best_memory.get();
+        int32_t* const position = position_memory.get();
         const int32_t first = static_cast<int32_t>((depth.start[od] * s.in[1] + height.start[oh]) * s.in[2]);
-        for (int64_t i = 0; i < out; i++) {
-          best[i] = lowest<T>();
-          position[i] = first + static_cast<int32_t>(width.start[i]);
-        }
+        for (int64_t i = 0; i < out; i++) best[i] = lowest<T>();
+        if constexpr (kIndices)
+          for (int64_t i = 0; i < out; i++) position[i] = first + static_cast<int32_t>(width.start[i]);
         for (int64_t d = depth.start[od]; d < depth.end[od]; d += depth.step)
           for (int64_t h = height.start[oh]; h < height.end[oh]; h += height.step)
             for (int64_t k = 0; k < w.kernel[2]; k++) {
@@ -126,15 +127,15 @@ void max_rows(const MaxPoolArgs& args) {
                   const C value = x[i * stride];
                   const bool m = wins(value, best[i]);
                   best[i] = m ? value : best[i];
-                  position[i] = m ? static_cast<int32_t>(base + i * stride) : position[i];
+                  if constexpr (kIndices) position[i] = m ? static_cast<int32_t>(base + i * stride) : position[i];
                 }
               });
             }
-        const int64_t row = ((image * s.out[0] + od) * s.out[1] + oh) * out;
-        T* y = static_cast<T*>(args.y) + row;
-        int64_t* indices = static_cast<int64_t*>(args.indices) + row;
         for (int64_t i = 0; i < out; i++) y[i] = static_cast<T>(best[i]);
-        for (int64_t i = 0; i < out; i++) indices[i] = position[i];
+        if constexpr (kIndices) {
+          int64_t* const indices = static_cast<int64_t*>(args.indices) + to;
+          for (int64_t i = 0; i < out; i++) indices[i] = position[i];
+        }
       });
 }
 
@@ -146,9 +147,14 @@ void max_pool(const MaxPoolArgs& a) {
   const auto run = [&](auto tag) {
     using T = typename decltype(tag)::type;
     if constexpr (is_floating_v<T>) {  // integers are rare here: one way is enough
-      if (rows) return max_rows<T>(a);
+      if (rows && a.indices == nullptr) return max_rows<T, false>(a);
+      if (rows) return max_rows<T, true>(a);
     }
-    max_pixels<T>(a);
+    if (a.indices != nullptr) return max_pixels<T>(a);
+    MaxPoolArgs whole = a;
+    Scratch<int64_t> unused(elements(a.shape.out) * a.shape.n * a.shape.c);
+    whole.indices = unused.get();
+    max_pixels<T>(whole);
   };
   if (!dispatch(a.dtype, PoolTypes{}, run)) missing_kernel("max_pool", name_of(a.dtype));
 }

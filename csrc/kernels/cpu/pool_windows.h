@@ -97,6 +97,8 @@ MT_INLINE void with_stride(int64_t stride, const F& f) {
     f(std::integral_constant<int64_t, 1>{});
   } else if (stride == 2) {
     f(std::integral_constant<int64_t, 2>{});
+  } else if (stride == 3) {
+    f(std::integral_constant<int64_t, 3>{});
   } else {
     f(stride);
   }

@@ -61,22 +61,97 @@ void search(const SearchArgs& a) {
   });
 }
 
-// Single elements in the order in which they lie, without a branch on where runs end.
+// Runs of single elements in the order in which they lie: threads count the runs of their parts, and then know where to
+// write them. Nothing branches on where runs end.
+template <class T>
+class Neighbours {
+ public:
+  Neighbours(const char* data, int64_t n)
+      : x_(reinterpret_cast<const T*>(data)),
+        n_(n),
+        parts_(std::clamp<int64_t>(n / 8192, 1, num_threads())),
+        before_(parts_ + 1) {
+    before_[0] = 0;
+    for_each_part([&](int64_t p, int64_t first, int64_t last) {
+      int64_t runs = first == 0;
+      for (int64_t i = std::max<int64_t>(first, 1); i < last; i++) runs += begins(i);
+      before_[p + 1] = runs;
+    });
+    for (int64_t p = 0; p < parts_; p++) before_[p + 1] += before_[p];
+  }
+
+  int64_t count() const { return before_[parts_]; }
+
+  // out[r] = at(the first i of run r)
+  template <class Out, class At>
+  void write(Out* out, const At& at) const {
+    for_each_part([&](int64_t p, int64_t first, int64_t last) {
+      constexpr int64_t kBlock = 512;
+      Out block[kBlock + 1];
+      Out* to = out + before_[p];
+      for (int64_t b = first; b < last; b += kBlock) {
+        const int64_t end = std::min(b + kBlock, last);
+        int64_t found = 0, i = b;
+        if (i == 0) block[found++] = at(i++);
+        for (; i < end; i++) {
+          block[found] = at(i);
+          found += begins(i);
+        }
+        memcpy(static_cast<void*>(to), block, static_cast<size_t>(found) * sizeof(Out));
+        to += found;
+      }
+    });
+  }
+
+  // inverse[label(i)] = the run of element i
+  template <class Label>
+  void number(int64_t* inverse, const Label& label) const {
+    for_each_part([&](int64_t p, int64_t first, int64_t last) {
+      int64_t run = before_[p] - 1;
+      for (int64_t i = first; i < last; i++) {
+        run += i == 0 || begins(i);
+        inverse[label(i)] = run;
+      }
+    });
+  }
+
+ private:
+  MT_INLINE bool begins(int64_t i) const {
+    return !(static_cast<compute_t<T>>(x_[i]) == static_cast<compute_t<T>>(x_[i - 1]));
+  }
+  template <class F>
+  void for_each_part(const F& f) const {
+    parallel_for(parts_, 1, [&](int64_t begin, int64_t end) {
+      for (int64_t p = begin; p < end; p++) f(p, n_ * p / parts_, n_ * (p + 1) / parts_);
+    });
+  }
+
+  const T* x_;
+  int64_t n_, parts_;
+  Scratch<int64_t, 512> before_;  // runs that begin in earlier parts
+};
+
 template <class T>
 void element_runs(const RunsArgs& a) {
-  int64_t run = 0;
-  a.starts[0] = 0;
-  if (a.inverse != nullptr) a.inverse[a.label != nullptr ? a.label[0] : 0] = 0;
-  compute_t<T> previous = element<T>(a.data, 0);
-  for (int64_t i = 1; i < a.n; i++) {
-    const compute_t<T> x = element<T>(a.data, i);
-    a.starts[run + 1] = i;
-    run += !(x == previous);
-    previous = x;
-    if (a.inverse != nullptr) a.inverse[a.label != nullptr ? a.label[i] : i] = run;
-  }
-  a.count[0] = run + 1;
-  a.starts[run + 1] = a.n;
+  const Neighbours<T> runs(a.data, a.n);
+  a.count[0] = runs.count();
+  runs.write(a.starts, [](int64_t i) { return i; });
+  a.starts[runs.count()] = a.n;
+  if (a.inverse == nullptr) return;
+  if (a.label != nullptr)
+    runs.number(a.inverse, [&](int64_t i) { return a.label[i]; });
+  else
+    runs.number(a.inverse, [](int64_t i) { return i; });
+}
+
+void run_values(const char* data, DType dtype, int64_t n, int64_t* count, char* values) {
+  dispatch_element(run_values_kernel.name(), dtype, [&](auto tag) {
+    using T = typename decltype(tag)::type;
+    const Neighbours<T> runs(data, n);
+    *count = runs.count();
+    const T* const x = reinterpret_cast<const T*>(data);
+    if (values != nullptr) runs.write(reinterpret_cast<T*>(values), [x](int64_t i) { return x[i]; });
+  });
 }
 
 void runs(const RunsArgs& a) {
@@ -189,6 +264,7 @@ void count(const CountArgs& a) {
 MT_REGISTER_KERNEL(search_kernel, &search);
 MT_REGISTER_KERNEL(count_kernel, &count);
 MT_REGISTER_KERNEL(runs_kernel, &runs);
+MT_REGISTER_KERNEL(run_values_kernel, &run_values);
 MT_REGISTER_KERNEL(lexicographic_order_kernel, &lexicographic_order);
 MT_REGISTER_KERNEL(membership_kernel, &membership);
 

@@ -84,7 +84,7 @@ __device__ __forceinline__ void put_maximum(const Args& a, const Position& p, co
         }
       }
   static_cast<T*>(a.y)[i] = convert<T>(best);
-  static_cast<int64_t*>(a.indices)[i] = at;
+  if (a.indices != nullptr) static_cast<int64_t*>(a.indices)[i] = at;
 }
 
 template <class T>
