@@ -1,4 +1,4 @@
-"""The coefficients in csrc/kernels/functors/special_single.h and those of 16-bit GELU in activation.h, by the methods of
+"""The coefficients in csrc/kernels/functors/special_single.h and those of GELU in activation.h, by the methods of
 fit_polynomials.py (needs mpmath)."""
 
 import mpmath

@@ -52,6 +52,11 @@ MT_HD Sum quotient(Sum a, Sum b, double inverse) {
 }
 MT_HD Sum quotient(Sum a, Sum b) { return quotient(a, b, 1.0 / b.high); }
 
+// c + a for a constant and a number that is not negative.
+MT_HD Sum add_to(double c, Sum a) {
+  const double sum = c + a.high, lost = a.high > c ? (a.high - sum) + c : (c - sum) + a.high;
+  return {sum, lost + a.low};
+}
 MT_HD Sum times(Sum a, double b) {
   Sum p = Product(a.high, b);
   p.low += a.low * b;

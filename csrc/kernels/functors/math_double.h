@@ -136,8 +136,7 @@ MT_HD double cosh(double x) {
 MT_HD double tanh(double x) {
   const double a = ::fabs(x);
   const detail::Sum e = detail::quarter_expm1(a > 20.0 ? 40.0 : 2.0 * a);
-  const double below = 0.5 + e.high, lost = e.high > 0.5 ? (e.high - below) + 0.5 : (0.5 - below) + e.high;
-  const double value = detail::quotient(e, {below, lost + e.low}).join();
+  const double value = detail::quotient(e, detail::add_to(0.5, e)).join();
   return ::copysign(a < 1e-290 ? a : value, x);
 }
 // log1p(2a / (1 - a)) / 2.
