@@ -65,6 +65,13 @@ void linspace_typed(const SequenceArgs& a) {
   });
 }
 
+// A product that no addition is fused with, as in native's build: 1 - 3 / 3 would come out as the rounding error of a
+// third, and ten to the power of that, as an integer, as 0 instead of 1.
+template <class S>
+[[gnu::noinline]] S apart(S a, S b) {
+  return a * b;
+}
+
 template <class T>
 void logspace_typed(const SequenceArgs& a) {
   using S = std::conditional_t<std::is_same_v<compute_t<T>, double>, double, float>;
@@ -76,7 +83,8 @@ void logspace_typed(const SequenceArgs& a) {
   parallel_for(a.count, kGrainSize / 8, [&](int64_t begin, int64_t end) {
     for (int64_t i = begin; i < end; i++) {
       const bool from_front = std::is_integral_v<T> || i < halfway;
-      const S exponent = from_front ? first + step * static_cast<S>(i) : last - step * static_cast<S>(a.count - 1 - i);
+      const S moved = apart(step, static_cast<S>(from_front ? i : a.count - 1 - i));
+      const S exponent = from_front ? first + moved : last - moved;
       out[i] = static_cast<T>(std::pow(base, exponent));
     }
   });
