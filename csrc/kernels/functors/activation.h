@@ -139,6 +139,7 @@ MT_HD float mish(float x) { return x * tanh_softplus(x); }
 // With what is lost on the way, as native's is shorter. Left of -690 it is x e^x.
 MT_HD double mish(double x) {
   using namespace math::detail;
+  using math::detail::Sum;  // not the one that kernels reduce with
   const double y = x < -690.0 ? -690.0 : (x < 20.0 ? x : 20.0);
   const ExpReduction reduced(y);
   const Sum power = exp_sum(reduced);
