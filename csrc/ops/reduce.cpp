@@ -205,6 +205,7 @@ struct VectorNorm : at::meta::structured_linalg_vector_norm {
     ReduceParams params;
     params.p = ord.toDouble();
     if (params.p != 0 && self.numel() == out.numel()) {  // of one element each: exact, as native's is
+      at::assert_no_partial_overlap(out, self);
       out.copy_((dtype ? self.to(*dtype) : self).abs().reshape(out.sizes()));
       return;
     }
