@@ -7,15 +7,16 @@ import torch
 
 def install() -> None:
     try:
-        from torch.nn.modules import linear_cross_entropy_options as options
+        from torch.nn.modules.linear_cross_entropy_options import _AUTO_DEFAULTS, LinearCrossEntropyOptions
     except ImportError:  # the function came with torch 2.13
         return
-    for dtype in (torch.float16, torch.bfloat16):
-        options._AUTO_DEFAULTS["minitorch", dtype] = options._AUTO_DEFAULTS["cpu", dtype]
-    known = options.LinearCrossEntropyOptions._resolve_auto_acc_dtype
+    for (kind, dtype), choice in list(_AUTO_DEFAULTS.items()):
+        if kind == "cpu":
+            _AUTO_DEFAULTS["minitorch", dtype] = choice
+    known = LinearCrossEntropyOptions._resolve_auto_acc_dtype
 
     def resolve(dtype: torch.dtype, device: torch.device | None) -> torch.dtype | None:
         like_cpu = device is not None and device.type == "minitorch"
         return known(dtype, torch.device("cpu") if like_cpu else device)
 
-    options.LinearCrossEntropyOptions._resolve_auto_acc_dtype = staticmethod(resolve)
+    setattr(LinearCrossEntropyOptions, "_resolve_auto_acc_dtype", staticmethod(resolve))  # noqa: B010

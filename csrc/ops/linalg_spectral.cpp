@@ -78,8 +78,8 @@ std::tuple<Tensor&, Tensor&, Tensor&, Tensor&> lstsq_out(const Tensor& input, co
               "torch.linalg.lstsq: parameter `driver` should be one of (gels, gelsy, gelsd, gelss)");
   const std::optional<std::string_view> passed =
       name == "gels" ? std::optional<std::string_view>("gels") : std::nullopt;
-  Tensor unused = at::empty({0}, singular_values.options());
-  at::native::linalg_lstsq_out(input, other, rcond, passed, solution, residuals, rank,
+  Tensor unused = at::empty({0}, singular_values.options()), none = at::empty({0}, residuals.options());
+  at::native::linalg_lstsq_out(input, other, rcond, passed, solution, by_values ? none : residuals, rank,
                                by_values ? unused : singular_values);
   if (!by_values) return {solution, residuals, rank, singular_values};
   const Tensor s = at::linalg_svdvals(input);
@@ -91,6 +91,8 @@ std::tuple<Tensor&, Tensor&, Tensor&, Tensor&> lstsq_out(const Tensor& input, co
     const Tensor squares = (at::matmul(input, x) - b).abs().square().sum(-2);
     at::native::resize_output(residuals, squares.sizes());
     residuals.copy_(squares);
+  } else {
+    at::native::resize_output(residuals, {0});
   }
   return {solution, residuals, rank, singular_values};
 }

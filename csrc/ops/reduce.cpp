@@ -204,9 +204,13 @@ struct VectorNorm : at::meta::structured_linalg_vector_norm {
     }
     ReduceParams params;
     params.p = ord.toDouble();
-    if (params.p != 0 && self.numel() == out.numel()) {  // of one element each: exact, as native's is
-      out.copy_((dtype ? self.to(*dtype) : self).abs().reshape(out.sizes()));
-      return;
+    if (self.numel() == out.numel()) {  // of one element each
+      at::assert_no_internal_overlap(out);
+      at::assert_no_partial_overlap(out, self);
+      if (params.p != 0) {  // exact, as native's is
+        out.copy_((dtype ? self.to(*dtype) : self).abs().reshape(out.sizes()));
+        return;
+      }
     }
     // The gradient of the extremal norms finds the element with self.abs() == norm, so the norm is taken of self.abs().
     const bool extremal =
