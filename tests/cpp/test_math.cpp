@@ -104,7 +104,7 @@ const Case kDouble[] = {
     {"sin", PointwiseOp::sin, [](long double x) { return std::sin(x); }, 1.0, 2.0},
     {"cos", PointwiseOp::cos, [](long double x) { return std::cos(x); }, 1.0, 2.0},
     {"tanh", PointwiseOp::tanh, [](long double x) { return std::tanh(x); }, 0.8, 2.0},
-    {"atanh", PointwiseOp::atanh, [](long double x) { return std::atanh(x); }, 0.9, 2.0},
+    {"atanh", PointwiseOp::atanh, [](long double x) { return std::atanh(x); }, 1.1, 2.0},
     {"sinh", PointwiseOp::sinh, [](long double x) { return std::sinh(x); }, 0.8, 2.0},
     {"cosh", PointwiseOp::cosh, [](long double x) { return std::cosh(x); }, 0.8, 1.0},
     {"tan", PointwiseOp::tan, [](long double x) { return std::tan(x); }, 1.1, 2.0},

@@ -142,10 +142,10 @@ MT_HD double mish(double x) {
   using math::detail::Sum;  // not the one that kernels reduce with
   const double y = x < -690.0 ? -690.0 : (x < 20.0 ? x : 20.0);
   const ExpReduction reduced(y);
-  const Sum power = exp_sum(reduced);
+  const DoubleDouble power = exp_sum(reduced);
   const double scale = exp2_integer(reduced.n);
-  const Sum e = {power.high * scale, power.low * scale}, n = math::detail::times(e, add_to(2.0, e));
-  const Sum q = quotient(n, add_to(2.0, n));
+  const DoubleDouble e = {power.high * scale, power.low * scale}, n = math::detail::times(e, add_to(2.0, e));
+  const DoubleDouble q = quotient(n, add_to(2.0, n));
   const double inner = x * q.join(), left = x < -690.0 ? x * math::exp(x) : inner;
   return x < 20.0 ? left : x;
 }

@@ -9,20 +9,20 @@ namespace minitorch::math {
 inline namespace MINITORCH_ARCH {
 namespace detail {
 
-struct Sum {
+struct DoubleDouble {
   double high, low;
   MT_HD double join() const { return high + low; }
 };
 
 // a + b without error where a is zero or has the larger exponent.
-MT_HD Sum fast_sum(double a, double b) {
+MT_HD DoubleDouble fast_sum(double a, double b) {
   const double sum = a + b;
   return {sum, (a - sum) + b};
 }
 
 // a b without error. Both results are used, so the compiler keeps the product when it contracts expressions. Without
 // fused multiply-add, which would be a call, by halves of the factors; both are below 2^970.
-struct Product : Sum {
+struct Product : DoubleDouble {
   MT_HD Product(double a, double b) {
     high = a * b;
 #if defined(__FMA__) || defined(__ARM_FEATURE_FMA)
@@ -46,31 +46,31 @@ MT_HD double remainder(double above, double quotient, double below) {
 }
 
 // a / b, given 1 / b.high within a few units in its last place. The second part is as large as such units.
-MT_HD Sum quotient(Sum a, Sum b, double inverse) {
+MT_HD DoubleDouble quotient(DoubleDouble a, DoubleDouble b, double inverse) {
   const double q = a.high * inverse;
   return {q, (remainder(a.high, q, b.high) + (a.low - q * b.low)) * inverse};
 }
-MT_HD Sum quotient(Sum a, Sum b) { return quotient(a, b, 1.0 / b.high); }
+MT_HD DoubleDouble quotient(DoubleDouble a, DoubleDouble b) { return quotient(a, b, 1.0 / b.high); }
 
 // c + a for a constant and a number that is not negative.
-MT_HD Sum add_to(double c, Sum a) {
+MT_HD DoubleDouble add_to(double c, DoubleDouble a) {
   const double sum = c + a.high, lost = a.high > c ? (a.high - sum) + c : (c - sum) + a.high;
   return {sum, lost + a.low};
 }
-MT_HD Sum times(Sum a, double b) {
-  Sum p = Product(a.high, b);
+MT_HD DoubleDouble times(DoubleDouble a, double b) {
+  DoubleDouble p = Product(a.high, b);
   p.low += a.low * b;
   return p;
 }
-MT_HD Sum times(Sum a, Sum b) {
-  Sum p = Product(a.high, b.high);
+MT_HD DoubleDouble times(DoubleDouble a, DoubleDouble b) {
+  DoubleDouble p = Product(a.high, b.high);
   p.low += a.high * b.low + a.low * b.high;
   return p;
 }
 
 // exp(r + low) of a reduction.
-MT_HD Sum exp_sum(const ExpReduction& e) {
-  const Sum head = fast_sum(1.0, e.r);
+MT_HD DoubleDouble exp_sum(const ExpReduction& e) {
+  const DoubleDouble head = fast_sum(1.0, e.r);
   return fast_sum(head.high, head.low + (expm1_tail<Precision::full>(e.r) + e.low));
 }
 // x 2^n for an integer n beyond the range of exponents, in two steps.

@@ -13,9 +13,9 @@ inline namespace MINITORCH_ARCH {
 namespace detail {
 
 inline constexpr double kErfMiddle = 0.5;
-inline constexpr Sum kSqrtHalf{0.70710678118654752440, -4.833646656726457e-17};
-inline constexpr Sum kSqrtTwoOverPi{0.79788456080286535588, -4.98465440455546e-17};
-inline constexpr Sum kTwoOverSqrtPi{1.1283791670955126, 1.533545961316588e-17};
+inline constexpr DoubleDouble kSqrtHalf{0.70710678118654752440, -4.833646656726457e-17};
+inline constexpr DoubleDouble kSqrtTwoOverPi{0.79788456080286535588, -4.98465440455546e-17};
+inline constexpr DoubleDouble kTwoOverSqrtPi{1.1283791670955126, 1.533545961316588e-17};
 
 // erf(a) - a for 0 <= a <= 1 (2^-55.5, of erf).
 MT_HD double erf_tail(double a) {
@@ -35,7 +35,7 @@ MT_HD double erf_rest(double z) {
 }
 
 // exp(x^2) erfc(x) for x = a + low > 0.47 (2^-56.7), in the variable of erfc_single.
-MT_HD Sum erfcx_sum(double a, double low = 0.0) {
+MT_HD DoubleDouble erfcx_sum(double a, double low = 0.0) {
   constexpr double c[] = {
       -0.13962111684056247,   0.015379652102621643,    0.0680970542546866,      -0.10103906603642124,
       0.09373283499859335,    -0.06633036580940076,    0.03716751553286352,     -0.016197734092811125,
@@ -48,9 +48,9 @@ MT_HD Sum erfcx_sum(double a, double low = 0.0) {
   const double first = a + 4.0, near = first - 4.0, rest = (a - near) + low;
   const double second = 1.0 + 2.0 * near, inverse = 1.0 / (first * second);
   const double t = (near - 4.0) * second * inverse;
-  Sum p = fast_sum(c0, t * horner(t, c));
+  DoubleDouble p = fast_sum(c0, t * horner(t, c));
   p.low += c0_low;
-  Sum g = quotient(p, {second, 0.0}, first * inverse);
+  DoubleDouble g = quotient(p, {second, 0.0}, first * inverse);
   g.low += rest * (2.0 * near * g.high - kTwoOverSqrtPi.high);
   return g;
 }
@@ -58,14 +58,14 @@ MT_HD Sum erfcx_sum(double a, double low = 0.0) {
 // erf(x) for |x| <= 1/2, and for larger ones exp(-x^2) exp(x^2) erfc(|x|), both with what their roundings lose and the
 // second without its factor 2^n, which may be too small for a double.
 struct ErrorFunction {
-  Sum middle, tail;
+  DoubleDouble middle, tail;
   double power, n;  // power 2^n = exp(-x^2)
 
   MT_HD explicit ErrorFunction(double x) {
-    const Sum square = Product(x, x), lead = times(kTwoOverSqrtPi, x);
+    const DoubleDouble square = Product(x, x), lead = times(kTwoOverSqrtPi, x);
     middle = fast_sum(lead.high, lead.low + x * (square.high * erf_rest(square.high)));
     const ExpReduction e(-square.high, -square.low);
-    const Sum p = exp_sum(e);
+    const DoubleDouble p = exp_sum(e);
     power = p.high;
     tail = times(p, erfcx_sum(::fabs(x)));
     n = e.n;
@@ -76,7 +76,7 @@ struct ErrorFunction {
 
 MT_HD double erf(double x) {
   const double a = ::fabs(x), inner = a > 1.0 ? 1.0 : a, outer = a > 7.0 ? 7.0 : a;
-  const detail::Sum square = detail::Product(outer, outer);
+  const detail::DoubleDouble square = detail::Product(outer, outer);
   const detail::ExpReduction e(-square.high, -square.low);
   const double far = detail::erfcx_sum(outer).join() * (e.exp() * detail::exp2_integer(e.n));
   const double value = a < 1.0 ? inner + detail::erf_tail(inner) : 1.0 - far;
@@ -85,7 +85,7 @@ MT_HD double erf(double x) {
 MT_HD double erfc(double x) {
   const double y = detail::limited(x, 28.0);
   const detail::ErrorFunction f(y);
-  const detail::Sum near = detail::fast_sum(1.0, -f.middle.high);
+  const detail::DoubleDouble near = detail::fast_sum(1.0, -f.middle.high);
   const double far = detail::scaled(f.tail.join(), f.n), outer = y < 0.0 ? 2.0 - far : far;
   return ::fabs(y) < detail::kErfMiddle ? near.high + (near.low - f.middle.low) : outer;
 }
@@ -95,7 +95,7 @@ MT_HD double erf_plain(double x) { return erf(x); }
 MT_HD double normal_cdf(double x) {
   using namespace detail;
   const double a = ::fabs(x), y = a > 39.0 ? 39.0 : a;
-  const Sum argument = times(kSqrtHalf, y), square = Product(y, y);
+  const DoubleDouble argument = times(kSqrtHalf, y), square = Product(y, y);
   const ExpReduction e(-0.5 * square.high, -0.5 * square.low);
   const double tail = scaled(0.5 * e.exp() * erfcx_sum(argument.high, argument.low).join(), e.n);
   const double z = 0.5 * square.high,

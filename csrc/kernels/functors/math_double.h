@@ -48,10 +48,10 @@ MT_HD double log1p_full(double x, double low = 0.0) {
 }
 
 // expm1(x) / 4 for -746 <= x <= 710: a quarter does not overflow before the result does.
-MT_HD Sum quarter_expm1(double x) {
+MT_HD DoubleDouble quarter_expm1(double x) {
   const ExpReduction e(x);
   const double scale = exp2_integer((e.n < -1000.0 ? -1000.0 : e.n) - 2.0), less = scale - 0.25;
-  const Sum head = fast_sum(less, scale * e.r);
+  const DoubleDouble head = fast_sum(less, scale * e.r);
   const double tail = scale * (expm1_tail<Precision::full>(e.r) + (e.low + e.low * e.r));
   return fast_sum(head.high, (head.low + ((scale - less) - 0.25)) + tail);
 }
@@ -78,7 +78,7 @@ struct HyperbolicReduction {
 };
 // sinh(n ln2) and cosh(n ln2) over 2^n for an integer n >= 0.
 struct HyperbolicPower {
-  Sum sinh, cosh;
+  DoubleDouble sinh, cosh;
   MT_HD explicit HyperbolicPower(double n) {
     const double down = exp2_integer(-1.0 - 2.0 * (n > 500.0 ? 500.0 : n));
     sinh = fast_sum(0.5, -down);
@@ -119,7 +119,7 @@ MT_HD double sinh(double x) {
   const detail::HyperbolicReduction h(a > 711.0 ? 711.0 : a);
   const detail::HyperbolicPower p(h.n);
   const detail::Product product(p.cosh.high, h.r);
-  const detail::Sum head = detail::fast_sum(p.sinh.high, product.high);
+  const detail::DoubleDouble head = detail::fast_sum(p.sinh.high, product.high);
   const double rest = p.cosh.high * h.odd + (p.sinh.high * h.even + p.sinh.low);
   const double value = detail::scaled(head.high + (head.low + (product.low + rest)), h.n);
   return ::copysign(a < 1e-290 ? a : value, x);
@@ -128,21 +128,21 @@ MT_HD double cosh(double x) {
   const double a = ::fabs(x);
   const detail::HyperbolicReduction h(a > 711.0 ? 711.0 : a);
   const detail::HyperbolicPower p(h.n);
-  const detail::Sum head = detail::fast_sum(p.cosh.high, p.sinh.high * h.r);
+  const detail::DoubleDouble head = detail::fast_sum(p.cosh.high, p.sinh.high * h.r);
   const double rest = p.sinh.high * h.odd + (p.cosh.high * h.even + p.cosh.low);
   return detail::scaled(head.high + (head.low + rest), h.n);
 }
 // With e = expm1(2|x|), e / (2 + e).
 MT_HD double tanh(double x) {
   const double a = ::fabs(x);
-  const detail::Sum e = detail::quarter_expm1(a > 20.0 ? 40.0 : 2.0 * a);
+  const detail::DoubleDouble e = detail::quarter_expm1(a > 20.0 ? 40.0 : 2.0 * a);
   const double value = detail::quotient(e, detail::add_to(0.5, e)).join();
   return ::copysign(a < 1e-290 ? a : value, x);
 }
 // log1p(2a / (1 - a)) / 2.
 MT_HD double atanh(double x) {
   const double a = ::fabs(x), below = 1.0 - a;
-  const detail::Sum q = detail::quotient({a + a, 0.0}, {below, (1.0 - below) - a});
+  const detail::DoubleDouble q = detail::quotient({a + a, 0.0}, {below, (1.0 - below) - a});
   const double value = 0.5 * detail::log1p_full(q.high, q.low);
   const double inner = a == 1.0 ? INFINITY : value;
   return ::copysign(a > 1.0 ? NAN : inner, x);

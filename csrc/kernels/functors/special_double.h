@@ -31,7 +31,7 @@ MT_HD double erfinv_quotient(double w) {
 
 // The x with erf(x) = a and erfc(x) = q = 1 - a, 0 <= a < 1: one of Halley's steps from a value good to 2^-30. Near
 // zero a counts, further out q.
-MT_HD Sum erf_inverse(double a, double q) {
+MT_HD DoubleDouble erf_inverse(double a, double q) {
   const bool tiny = q < 1e-290;
   const double w =
       (tiny ? 200 * 0.69314718055994530942 : 0.0) - log_normal<Precision::single>((tiny ? q * 0x1p200 : q) * (2.0 - q));
@@ -52,8 +52,8 @@ MT_HD double erfinv(double y) {
 MT_HD double ndtri(double p) {
   const bool left = p < 0.5;
   const double q = 2.0 * (left ? p : 1.0 - p), a = left ? 1.0 - q : 2.0 * p - 1.0;
-  const Sum x = erf_inverse(a, q);
-  const Sum r = times(Sum{2.0 * kSqrtHalf.high, 2.0 * kSqrtHalf.low}, x);
+  const DoubleDouble x = erf_inverse(a, q);
+  const DoubleDouble r = times(DoubleDouble{2.0 * kSqrtHalf.high, 2.0 * kSqrtHalf.low}, x);
   double value = left ? -r.join() : r.join();
   value = p == 0.0 ? -INFINITY : value;
   value = p == 1.0 ? INFINITY : value;
@@ -62,17 +62,17 @@ MT_HD double ndtri(double p) {
 
 MT_HD double erfcx(double x) {
   const double a = ::fabs(x), y = limited(x, 26.7);
-  const Sum square = Product(y, y), g = erfcx_sum(a > 1e100 ? 1e100 : a);
+  const DoubleDouble square = Product(y, y), g = erfcx_sum(a > 1e100 ? 1e100 : a);
   const ExpReduction e(square.high, square.low);
-  const Sum power = exp_sum(e);
+  const DoubleDouble power = exp_sum(e);
   // 1 - erf(x) in the middle, 2 exp(x^2) - erfcx(-x) left of it: powers of two are put back last
   const double back = exp2_integer(-1.0 - (e.n > 1000.0 ? 1000.0 : e.n));
-  Sum m = times(kTwoOverSqrtPi, y);
+  DoubleDouble m = times(kTwoOverSqrtPi, y);
   m = fast_sum(m.high, m.low + y * (square.high * erf_rest(square.high)));
-  Sum rest = fast_sum(1.0, -m.high);
+  DoubleDouble rest = fast_sum(1.0, -m.high);
   rest.low -= m.low;
   const double near = times(power, rest).join();
-  const Sum above = fast_sum(power.high, -back * g.high);
+  const DoubleDouble above = fast_sum(power.high, -back * g.high);
   const double left = above.high + (above.low + (power.low - back * g.low));
   const double right = a > 1e17 ? 0.56418958354775628695 / a : g.join();
   double value = x < 0.0 ? scaled(left, e.n + 1.0) : right;
@@ -94,7 +94,7 @@ MT_HD double log_ndtr(double x) {
 // Horner's rule for positive numbers with the rounding errors of all its steps in the second part (S. Graillat, Ph.
 // Langlois, N. Louvet, "Compensated Horner scheme", 2005).
 template <int N>
-MT_HD Sum compensated_horner(Sum x, const double (&c)[N]) {
+MT_HD DoubleDouble compensated_horner(DoubleDouble x, const double (&c)[N]) {
   double r = c[N - 1], error = 0.0;
 #pragma GCC unroll 32
   for (int i = N - 2; i >= 0; i--) {
@@ -181,19 +181,19 @@ inline constexpr double kI1Large[] = {
     -1.842354234931444e-09,  -5.438072168110142e-09,  9.265252428334351e-10,   3.2055586346236238e-09,
     -3.8986710944632543e-10, -1.3834389708637022e-09, 1.0940884042721056e-10,  3.784510012514866e-10,
     -1.4553819054184817e-11, -4.848238653363404e-11};
-inline constexpr Sum kI0First{0.4021765094450081, -2.5469137991304108e-17},
+inline constexpr DoubleDouble kI0First{0.4021765094450081, -2.5469137991304108e-17},
     kI1First{0.38939845902587233, -4.422269466329674e-18};
 
 struct BesselI {
-  Sum near, far;  // far without exp(a)
+  DoubleDouble near, far;  // far without exp(a)
   double a;
   template <int N, int M>
-  MT_HD BesselI(double x, const double (&series)[N], Sum first, const double (&large)[M]) : a(::fabs(x)) {
+  MT_HD BesselI(double x, const double (&series)[N], DoubleDouble first, const double (&large)[M]) : a(::fabs(x)) {
     const double half = 0.5 * (a > 8.0 ? 8.0 : a);
     near = compensated_horner(Product(half, half), series);
     const double b = a == INFINITY ? 1.0 : a, root = ::sqrt(b), inverse = 1.0 / root;
     const double t = 16.0 * inverse * inverse - 1.0;
-    Sum p = fast_sum(first.high, t * horner(t, large));
+    DoubleDouble p = fast_sum(first.high, t * horner(t, large));
     p.low += first.low;
     far = quotient(p, {root, remainder(b, root, root) * (0.5 * inverse)}, inverse);
   }
@@ -201,7 +201,7 @@ struct BesselI {
   MT_HD double join(double near_power, double far_power) const {
     const bool inside = a < 8.0;
     const double power = inside ? near_power : far_power;
-    const Sum value = {inside ? near.high : far.high, inside ? near.low : far.low};
+    const DoubleDouble value = {inside ? near.high : far.high, inside ? near.low : far.low};
     const ExpReduction e(power);
     return scaled(times(exp_sum(e), value).join(), e.n);
   }
