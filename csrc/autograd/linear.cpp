@@ -50,6 +50,12 @@ struct Linear : torch::autograd::Function<Linear> {
   }
 };
 
+// Nothing will be differentiated: a node would only be made to be thrown away.
+bool without_gradient(const Tensor& input, const Tensor& weight, const OptionalTensor& bias) {
+  return !at::GradMode::is_enabled() ||
+         !(input.requires_grad() || weight.requires_grad() || (bias.has_value() && bias->requires_grad()));
+}
+
 Tensor linear_forward(const Tensor& input, const Tensor& weight, const OptionalTensor& bias) {
   return Linear::apply(input, weight, bias);
 }
@@ -68,6 +74,8 @@ bool fuses(const Tensor& input, const Tensor& weight, const OptionalTensor& bias
 Tensor linear(const Tensor& input, const Tensor& weight, const OptionalTensor& bias) {
   if (!fuses(input, weight, bias) || steps_aside(input, weight, bias.value_or(Tensor())))
     return at::native::linear(input, weight, bias);
+  if (!without_gradient(input, weight, bias)) return forward_op(input, weight, bias);
+  const at::AutoDispatchBelowADInplaceOrView below;
   return forward_op(input, weight, bias);
 }
 
