@@ -5,6 +5,7 @@
 namespace minitorch {
 
 void bind_bench(py::module& m);
+void bind_compare(py::module& m);
 void bind_fallback(py::module& m);
 void bind_generator(py::module& m);
 void bind_memory_trace(py::module& m);

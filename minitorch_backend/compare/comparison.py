@@ -17,6 +17,7 @@ from minitorch_backend.compare import generators, judge
 from minitorch_backend.compare.distance import Distance, distance
 from minitorch_backend.compare.entry import rank, report
 from minitorch_backend.compare.heap import passing_blocks
+from minitorch_backend.compare.library import LIBRARY
 from minitorch_backend.compare.metadata import flat, has_memory, metadata_problem, out_of_memory
 from minitorch_backend.compare.mirror import Mirror, View, bytes_of
 from minitorch_backend.compare.operators import Operator
@@ -107,7 +108,7 @@ class Comparison:
 
     def save_inputs(self) -> View:
         """A view of the inputs with the written storages copied, to be run on."""
-        view = View(self.r.mirror, None)
+        view = View(self.r.mirror)
         for t in self.written_tensors(*self.local_call):
             if t.device.type == self.r.type:
                 storage = t.untyped_storage()
@@ -210,6 +211,8 @@ class Comparison:
         if problem:
             self.verdict, self.detail = judge.METADATA, problem
         elif not op.uninitialised and not (self.random and self.state is None):
+            if self.before is not None and r.mirror.in_place:
+                self.forget_unwritten()
             self.compare_values(kind, pairs)
         if r.shadow is not None:
             self.inherited = r.shadow.advance(self, dirty, result, reference, local)
@@ -239,7 +242,7 @@ class Comparison:
         try:
             result = self.result = self.op.func(*self.args, **self.kwargs)
         except Exception as raised:
-            _, failure, _, _ = self.run_reference(view or View(self.r.mirror, None), prepared)
+            _, failure, _, _ = self.run_reference(view or View(self.r.mirror), prepared)
             self.compare_errors(raised, failure)
             report(self)
             raise
@@ -256,7 +259,7 @@ class Comparison:
 
     def compare_view(self, result: Any, view: View | None = None, prepared: tuple[list, dict] | None = None) -> None:
         """Views hold no values of their own: what counts is which memory they show, and how."""
-        view = view or View(self.r.mirror, None)
+        view = view or View(self.r.mirror)
         reference, failure, args, kwargs = self.run_reference(view, prepared)
         if failure is not None:
             self.compare_errors(None, failure)
@@ -285,6 +288,15 @@ class Comparison:
         view = View(mirror, lambda key, storage: mirror.storage(storage, copy=True))
         view.call(*self.look())
         return view
+
+    def forget_unwritten(self) -> None:
+        """Drop the copies of inputs that the call has left as they were: they are still there to be read."""
+        assert self.before is not None
+        written = {t.untyped_storage()._cdata for t in self.written_tensors(self.args, self.kwargs)}
+        if self.op.working_memory >= 0:
+            written.add(self.args[self.op.working_memory].untyped_storage()._cdata)
+        for key in [key for key in self.before.storages if key not in written]:
+            del self.before.storages[key]
 
     # Values
 
@@ -388,24 +400,24 @@ class Comparison:
         mirror = self.r.mirror
 
         def make_args() -> tuple[list, dict]:
-            view = source or View(mirror, None)
+            view = source or View(mirror)
             return view.call(*self.look())
 
-        return judge.Arbiter(self.op.arbiter, make_args, self.written)
+        return judge.Arbiter(self.op.arbiter, make_args, self.written, widens=self.op.arbiter is not self.op.reference)
 
     def subject_again(self) -> list[Any]:
         """The results of another run of the subject on copies of its inputs."""
         assert self.before is not None
         r = self.r
-        back = Mirror(r.reference, r.subject)
         saved = self.before.storages
 
         def source(key: int, storage: Any) -> Any:
             kept = saved.get(key)
-            if kept is None:
-                return storage  # not written
-            if back.same:
-                return bytes_of(kept, r.subject).clone().untyped_storage()
+            if kept is None:  # not written
+                kept = r.mirror.storage(storage)
+            if r.mirror.in_place:
+                copy = bytes_of(kept, r.reference).clone().untyped_storage()
+                return LIBRARY.device_alias(copy) if r.mirror.shares else copy
             return bytes_of(kept, r.reference).to(r.subject).untyped_storage()
 
         view = View(Mirror(r.subject, r.subject), source)

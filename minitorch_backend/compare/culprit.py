@@ -292,7 +292,7 @@ def search(runner: Any, tell: Callable[[str], None] = lambda text: None) -> Verd
 MOST_NUMBERS = 12
 
 
-@click.command(context_settings=ARGUMENTS)
+@click.command(context_settings={**ARGUMENTS, "allow_interspersed_args": True})
 @click.option("--metric", required=True, help="The check: a function of the script, or module:function. True is good.")
 @click.option("--subject", default="minitorch", show_default=True, help="Device that the script runs on.")
 @click.option("--reference", default="cpu", show_default=True, help="Device to compute culprits on.")
@@ -303,7 +303,8 @@ def culprit(metric: str, subject: str, reference: str, journal: str, script: str
     """Find the smallest set of operators of SCRIPT, then of calls, that the reference must run for a check to pass.
 
     The metric is called when the script has ended, with its globals if it takes an argument. A search that was
-    interrupted goes on from the journal. Exit status: 0 found, 1 nothing to find.
+    interrupted goes on from the journal. These options may stand before or behind SCRIPT; what follows a -- is the
+    script's alone. Exit status: 0 found, 1 nothing to find.
     """
     text = pathlib.Path(script).read_text()
     job = {

@@ -13,7 +13,7 @@ from minitorch_backend.compare.store import SEVERITY, Call
 def report(c: Any) -> None:
     r = c.r
     store = r.store
-    phase, module, forward = r.where.locate(c.index)
+    phase, module, forward = r.where.locate(c.index, c.inputs)
     op = c.op.full_name
     statistics = store.statistics(op)
     statistics.calls += 1

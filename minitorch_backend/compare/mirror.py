@@ -9,9 +9,13 @@ from typing import Any
 import torch
 from torch import Tensor, UntypedStorage
 
+from minitorch_backend.compare.library import LIBRARY
+
 
 def window(storage: UntypedStorage, like: Tensor, device: torch.device) -> Tensor:
     """A tensor on `storage` with the dtype, shape, strides and offset of `like`."""
+    if LIBRARY is not None and device.type == "cpu":
+        return LIBRARY.window(storage, like)
     t = torch.empty(0, dtype=like.dtype, device=device)
     t.set_(storage, like.storage_offset(), like.shape, like.stride())
     if like.is_conj():
@@ -35,19 +39,15 @@ def host_memory(device: torch.device) -> bool:
     return _C.backend_name() == "cpu"
 
 
-MOST_WINDOWS = 4096  # kept for the next call with the same tensor: parameters and their gradients come each step
-
-
 class Mirror:
     """The tensors of `source` as the device `target` sees them."""
 
     def __init__(self, source: torch.device, target: torch.device) -> None:
         self.source, self.target = source, target
-        self.windows: dict[tuple, tuple[UntypedStorage, Tensor]] = {}
-        self.memory: dict[tuple[int, int], UntypedStorage] = {}
         self.same = source.type == target.type
         # Memory of the host, seen by the CPU without a copy.
         self.shares = not self.same and target.type == "cpu" and host_memory(source)
+        self.in_place = self.same or self.shares
 
     def storage(self, storage: UntypedStorage, copy: bool = False) -> UntypedStorage:
         """The storage on the target: the memory itself where both can see it, unless a copy is asked for.
@@ -57,7 +57,7 @@ class Mirror:
         if self.same:
             seen = storage
         elif self.shares:
-            seen = torch._C._construct_storage_from_data_pointer(storage.data_ptr(), self.target, storage.nbytes())
+            seen = LIBRARY.host_storage(storage)
         else:
             return bytes_of(storage, self.source).to(self.target).untyped_storage()
         return bytes_of(seen, self.target).clone().untyped_storage() if copy else seen
@@ -66,66 +66,45 @@ class Mirror:
         """One tensor as the target sees it; it shares memory where it can."""
         if self.same:
             return t
-        storage = t.untyped_storage()
-        return self.shared(storage, t)[1] if self.shares else window(self.storage(storage), t, self.target)
-
-    def shared(self, storage: UntypedStorage, t: Tensor) -> tuple[UntypedStorage, Tensor]:
-        """Storage and tensor as the target sees `t` of `storage`, for a mirror that shares; to be read only.
-
-        A window is no more than an address and a layout, so one that was made for the same address and layout before
-        is as good as a new one, whatever became of the tensor in between.
-        """
-        key = (
-            storage.data_ptr(), storage.nbytes(), t.dtype, t.shape, t.stride(), t.storage_offset(), t.is_conj(),
-            t.is_neg(),
-        )  # fmt: skip
-        known = self.windows.get(key)
-        if known is None:
-            if len(self.windows) >= MOST_WINDOWS:
-                self.windows.clear()
-                self.memory.clear()
-            seen = self.memory.get(key[:2])
-            if seen is None:
-                seen = self.memory[key[:2]] = self.storage(storage)
-            known = self.windows[key] = seen, window(seen, t, self.target)
-        return known
+        return LIBRARY.host_view(t)[1] if self.shares else window(self.storage(t.untyped_storage()), t, self.target)
 
 
 class View:
     """The arguments of one call on the target device, each storage looked up once.
 
-    `source` names where a storage's content comes from: a function of the storage's id and the storage. Where it gives
-    None, or is None, the content is the subject's own.
+    `known` has storages of the target by the id of the source's, with their sizes (a shadow's), `source` makes one of
+    the id and the storage. Where neither gives one, the content is the subject's own.
     """
 
-    __slots__ = ("kinds", "mirror", "source", "storages")
+    __slots__ = ("kinds", "known", "mirror", "quick", "source", "storages")
 
-    def __init__(self, mirror: Mirror, source: Any) -> None:
-        self.mirror, self.source = mirror, source
+    def __init__(self, mirror: Mirror, source: Any = None, known: dict | None = None) -> None:
+        self.mirror, self.source, self.known = mirror, source, known
         self.storages: dict[int, UntypedStorage] = {}
         self.kinds = mirror.source.type
+        self.quick = mirror.shares and source is None
 
     def tensor(self, t: Tensor) -> Tensor:
+        if self.quick:
+            return LIBRARY.see(self.storages, self.known, t)
         if t.device.type != self.kinds:
             return t
         storage = t.untyped_storage()
         key = storage._cdata
         seen = self.storages.get(key)
         if seen is None:
-            seen = self.source(key, storage) if self.source is not None else None
-            if seen is None:
-                if self.mirror.shares:
-                    self.storages[key], found = self.mirror.shared(storage, t)
-                    return found
-                seen = self.mirror.storage(storage)
-            self.storages[key] = seen
-            if seen is storage and not t.requires_grad:
-                return t
-        elif seen is storage and not t.requires_grad:
+            seen = self.storages[key] = self.content(key, storage)
+        if seen is storage and not t.requires_grad:
             return t
-        if self.mirror.shares and seen.data_ptr() == storage.data_ptr():
-            return self.mirror.shared(storage, t)[1]
         return window(seen, t, self.mirror.target)
+
+    def content(self, key: int, storage: UntypedStorage) -> UntypedStorage:
+        """What a storage holds, on the target."""
+        entry = self.known.get(key) if self.known is not None else None
+        if entry is not None and entry[2] == storage.nbytes():
+            return entry[0]
+        seen = self.source(key, storage) if self.source is not None else None
+        return self.mirror.storage(storage) if seen is None else seen
 
     def value(self, value: Any) -> Any:
         kind = type(value)
@@ -134,6 +113,8 @@ class View:
         if isinstance(value, Tensor):
             return self.tensor(value)
         if kind is list or kind is tuple:
+            if self.quick:
+                return LIBRARY.see(self.storages, self.known, value)
             return kind([self.value(v) for v in value])
         if kind is torch.device:
             return self.mirror.target if value.type == self.kinds else value

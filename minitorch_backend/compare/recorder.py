@@ -25,13 +25,16 @@ from minitorch_backend.compare.where import Where
 
 _PLAIN = (Tensor, torch.nn.Parameter, torch.nn.Buffer, UninitializedParameter, UninitializedBuffer)
 _DETACH = torch.ops.aten.detach.default
-_TRACERS = (torch._C._TorchDispatchModeKey.FAKE, torch._C._TorchDispatchModeKey.PROXY)
+_FAKE, _PROXY = torch._C._TorchDispatchModeKey.FAKE, torch._C._TorchDispatchModeKey.PROXY
+_mode_of = torch._C._get_dispatch_mode
+# How torch is told to leave a function and what it calls alone; None in versions without.
+_STRATEGY = getattr(torch._C._dynamo.eval_frame, "set_code_exec_strategy", None)
 MOST_VIEWS = 4096  # kinds of views that are remembered
 
 
 def tracing() -> bool:
     """Whether torch traces what is called (torch.func.linearize, export): those modes come after all others."""
-    return any(torch._C._get_dispatch_mode(key) is not None for key in _TRACERS)
+    return _mode_of(_FAKE) is not None or _mode_of(_PROXY) is not None
 
 
 class Recorder(TorchDispatchMode):
@@ -41,7 +44,6 @@ class Recorder(TorchDispatchMode):
         super().__init__()
         self.options = options
         self.store = Store(options.keep)
-        self.where = Where()
         self.on_finding = on_finding
         self.subject, self.reference = torch.device(options.subject), torch.device(options.reference)
         self.type = self.subject.type
@@ -52,13 +54,19 @@ class Recorder(TorchDispatchMode):
         self.active = True
         self.in_flight: Any = None
         self.on_call: Any = None
-        self.per_op: dict[Any, int] = {}
         self.sampled = options.every > 1
+        self.where = Where(follow=not self.sampled or options.modules is not None)
+        self.left: dict[Any, int] = {}  # calls of an operator until a sampled comparison takes one again
         self.thorough_first = 1 if self.sampled else 2
         self.same_generators = generators.alike(self.subject, self.reference)
         self.filters = bool(options.only or options.modules or options.steps)
 
     # The mode
+
+    @classmethod
+    def _should_skip_dynamo(cls) -> bool:
+        """Whether torch keeps compiled programs from compiling the dispatch; the end of this file does it better."""
+        return _STRATEGY is None
 
     def __enter__(self) -> "Recorder":
         self.where.install()
@@ -69,10 +77,14 @@ class Recorder(TorchDispatchMode):
         super().__exit__(*error)
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if self.sampled:
+            left = self.left.get(func)
+            if left:
+                self.left[func] = left - 1
+                self.store.calls += 1
+                return func._op(*args, **kwargs) if kwargs else func._op(*args)
         kwargs = kwargs or {}
         if not self.active or tracing():
-            return func(*args, **kwargs)
-        if self.sampled and not self.takes_turn(func):
             return func(*args, **kwargs)
         for t in types:
             if t not in _PLAIN:
@@ -84,16 +96,9 @@ class Recorder(TorchDispatchMode):
         self.store.calls = index + 1
         if self.filters and not self.selected(op):
             return func(*args, **kwargs)
+        if self.sampled:
+            self.left[func] = self.options.every - 1
         return self.compare(op, index, args, kwargs)
-
-    def takes_turn(self, func: Any) -> bool:
-        """Whether a sampled comparison takes this call: each operator's first, and then every n-th of it."""
-        seen = self.per_op.get(func, 0)
-        self.per_op[func] = seen + 1
-        if seen % self.options.every == 0:
-            return True
-        self.store.calls += 1
-        return False
 
     def involves(self, args: Any, kwargs: dict) -> bool:
         """Whether the subject device takes part in a call."""
@@ -160,3 +165,9 @@ class Recorder(TorchDispatchMode):
         if len(self.views) >= MOST_VIEWS:
             self.views.clear()
         self.views[key] = layouts
+
+
+if _STRATEGY is not None:
+    # Marked once, which costs nothing later: the wrapper would take longer than the rest of a call not looked at.
+    _SKIP = torch._C._dynamo.eval_frame._FrameAction.SKIP
+    _STRATEGY(Recorder.__torch_dispatch__.__code__, torch._C._dynamo.eval_frame._FrameExecStrategy(_SKIP, _SKIP))

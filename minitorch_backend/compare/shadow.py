@@ -13,14 +13,22 @@ import torch
 from torch import Tensor, UntypedStorage
 
 from minitorch_backend.compare import generators, judge
-from minitorch_backend.compare.distance import sampled
+from minitorch_backend.compare.distance import sampled_error
+from minitorch_backend.compare.library import LIBRARY
 from minitorch_backend.compare.metadata import out_of_memory
 from minitorch_backend.compare.mirror import Mirror, View, window
 
 SWEEP = 64  # calls between looking for storages that died
 SWEEP_BYTES = 1 << 20  # new shadow memory after which it is time, too, or a quarter of what is held
-SAMPLE = 1024  # elements that the inherited error is measured on
 MEASURED = 1  # results of a call that it is measured on
+
+
+def expired(entries: dict[int, tuple[UntypedStorage, Any, int]]) -> list[int]:
+    """The keys of entries whose storage is gone."""
+    if LIBRARY is not None:
+        return LIBRARY.expired(entries)
+    gone = UntypedStorage._expired
+    return [key for key, (_, weak, _) in entries.items() if gone(weak)]
 
 
 class Shadow:
@@ -42,18 +50,13 @@ class Shadow:
         known = self.storages
         if not any(t.untyped_storage()._cdata in known for t in call.inputs):
             return None
-        view = View(self.mirror, self.source)
+        view = View(self.mirror, known=self.storages)
         for t in call.written_tensors(call.args, call.kwargs):
             storage = t.untyped_storage()
             key = storage._cdata
             if key not in known and t.device.type == self.mirror.source.type:
                 view.storages[key] = self.mirror.storage(storage, copy=True)
         return view
-
-    def source(self, key: int, storage: UntypedStorage) -> UntypedStorage | None:
-        """The shadow of a storage; None where it has none of its own."""
-        known = self.storages.get(key)
-        return known[0] if known is not None and known[2] == storage.nbytes() else None
 
     def advance(self, call: Any, view: View | None, result: Any, reference: Any, local: View) -> float:
         """After the subject ran: the shadow does the same. Returns the relative inherited error of the results."""
@@ -129,10 +132,13 @@ class Shadow:
         key = storage._cdata
         known = self.storages.get(key)
         if known is None:
-            self.fresh += storage.nbytes()
-            self.storages[key] = (shadow, storage._weak_ref(), storage.nbytes())
+            size = storage.nbytes()
+            self.fresh += size
+            self.held += size
+            self.storages[key] = (shadow, storage._weak_ref(), size)
         elif known[0] is not shadow:
             self.storages[key] = (shadow, known[1], storage.nbytes())
+            self.held += storage.nbytes() - known[2]
 
     def forget(self, call: Any, result: Any) -> None:
         """The results hold the subject's values in the shadow as well."""
@@ -143,14 +149,14 @@ class Shadow:
     def drop(self, key: int) -> None:
         known = self.storages.pop(key, None)
         if known is not None:
+            self.held -= known[2]
             UntypedStorage._free_weak_ref(known[1])
 
     def sweep(self, store: Any) -> None:
-        expired = UntypedStorage._expired
         self.fresh = 0
-        for key in [key for key, (_, weak, _) in self.storages.items() if expired(weak)]:
+        for key in expired(self.storages):
             self.drop(key)
-        held = self.held = sum(size for _, _, size in self.storages.values())
+        held = self.held
         if self.limit is not None and held > self.limit:
             store.note(
                 f"the shadow grew to {held / 2**20:.0f} MiB, more than --memory allows, and was given up; from here on "
@@ -173,16 +179,3 @@ class Shadow:
         else:
             text = str(error).splitlines()[0] if str(error) else ""
             call.r.store.note(f"{call.op.full_name}: the shadow could not follow ({type(error).__name__}: {text})")
-
-
-def sampled_error(a: Tensor, b: Tensor) -> float:
-    """Euclidean distance of two tensors relative to the second's length, on a sample of their elements."""
-    if a.numel() == 0:
-        return 0.0
-    if a.is_contiguous() and b.is_contiguous():
-        a, b = sampled(a, SAMPLE), sampled(b, SAMPLE)
-    off = torch.dist(a, b).item()
-    if off == 0.0:
-        return 0.0
-    size = torch.linalg.vector_norm(b).item()
-    return off / size if size and math.isfinite(off) else (0.0 if not math.isfinite(off) else 1.0)

@@ -15,15 +15,21 @@ from torch.optim.optimizer import register_optimizer_step_post_hook, register_op
 
 _PACKAGE = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
 _HIDDEN = (os.path.dirname(os.path.abspath(torch.__file__)), _PACKAGE, "<frozen", os.path.dirname(os.__file__) + os.sep)
+_CALL = nn.Module._call_impl.__code__  # a frame of it is a module at work
 _SITE = os.sep + "site-packages" + os.sep
 DEPTH = 8  # frames kept of a stack
 MOST_NODES = 200_000  # of the autograd graph, remembered with their forward calls
 
 
 class Where:
-    """Follows modules, optimizers and the autograd graph while a comparison is on."""
+    """Follows modules, optimizers and the autograd graph while a comparison is on.
 
-    def __init__(self) -> None:
+    With `follow` hooks keep track of the module at work. They cost something at every call of every module; where few
+    operator calls are asked about, the stack is searched for modules instead.
+    """
+
+    def __init__(self, follow: bool = True) -> None:
+        self.follow = follow
         self.step = 0
         self.modules: list[str] = []
         self.optimizer: str | None = None
@@ -32,6 +38,7 @@ class Where:
         self.visible: dict[Any, bool] = {}
         self.stacks: dict[tuple, int] = {}
         self.stack_list: list[tuple] = []
+        self.text: dict[int, list[str]] = {}
         self.forward_of: dict[int, tuple[int, str, int]] = {}  # sequence number: (call, module, stack)
         self.last_sequence = -1
         self.roots: list[tuple[nn.Module, str]] = []
@@ -39,13 +46,16 @@ class Where:
     # Hooks
 
     def install(self) -> None:
-        m = torch.nn.modules.module
         self.hooks = [
-            m.register_module_forward_pre_hook(self.enter_module),
-            m.register_module_forward_hook(self.leave_module, always_call=True),
             register_optimizer_step_pre_hook(self.enter_optimizer),
             register_optimizer_step_post_hook(self.leave_optimizer),
         ]
+        if self.follow:
+            m = torch.nn.modules.module
+            self.hooks += [
+                m.register_module_forward_pre_hook(self.enter_module),
+                m.register_module_forward_hook(self.leave_module, always_call=True),
+            ]
         self.last_sequence = torch._C._autograd._get_sequence_nr()
 
     def remove(self) -> None:
@@ -54,13 +64,17 @@ class Where:
         self.hooks = []
 
     def enter_module(self, module: nn.Module, inputs: Any) -> None:
+        self.modules.append(self.name_of(module))
+
+    def name_of(self, module: nn.Module) -> str:
+        """The path of a module that is called by those in `modules`; the outermost names the others."""
         if not self.modules:
             name = type(module).__name__
             if id(module) not in self.names or self.names[id(module)] != name:
                 self.names = {id(m): f"{name}.{path}" if path else name for path, m in module.named_modules()}
                 self.roots = [(module, name)]  # alive, so that no id is taken twice
         name = self.names.get(id(module))
-        self.modules.append(name if name is not None else f"{self.path()}.{type(module).__name__}".lstrip("."))
+        return name if name is not None else f"{self.modules[-1]}.{type(module).__name__}"
 
     def leave_module(self, module: nn.Module, inputs: Any, result: Any) -> None:
         if self.modules:
@@ -79,7 +93,21 @@ class Where:
     # Reading
 
     def path(self) -> str:
+        if not self.follow:
+            self.search()
         return self.modules[-1] if self.modules else ""
+
+    def search(self) -> None:
+        """Fill `modules` from the frames above."""
+        found = []
+        frame = sys._getframe(1)
+        while frame is not None:
+            if frame.f_code is _CALL:
+                found.append(frame.f_locals["self"])
+            frame = frame.f_back
+        self.modules = []
+        for module in reversed(found):
+            self.modules.append(self.name_of(module))
 
     def stack(self) -> int:
         """The user's frames above, innermost first, as a number; :meth:`lines` turns it into text."""
@@ -108,13 +136,16 @@ class Where:
         """The frames of a stack as "file:line in function: source", innermost first."""
         if not 0 <= stack < len(self.stack_list):
             return []
-        return [
-            f"{code.co_filename}:{line} in {code.co_name}: {linecache.getline(code.co_filename, line).strip()}"
-            for code, line in self.stack_list[stack]
-        ]
+        found = self.text.get(stack)
+        if found is None:
+            found = self.text[stack] = [
+                f"{code.co_filename}:{line} in {code.co_name}: {linecache.getline(code.co_filename, line).strip()}"
+                for code, line in self.stack_list[stack]
+            ]
+        return found
 
-    def locate(self, call: int) -> tuple[str, str, int]:
-        """(phase, module path, forward call or -1) of the call that is running."""
+    def locate(self, call: int, inputs: list[torch.Tensor]) -> tuple[str, str, int]:
+        """(phase, module path, forward call or -1) of the call that is running on these tensors."""
         node = torch._C._current_autograd_node()
         if node is not None:
             index, module, _ = self.forward_of.get(node._sequence_nr(), (-1, "", -1))
@@ -126,5 +157,7 @@ class Where:
         if sequence != self.last_sequence:
             # A node of the autograd graph was made for this call: its backward pass will ask where that was.
             self.last_sequence = sequence
+            if not self.follow and not any(t.requires_grad for t in inputs):
+                return "forward", module, -1  # it was made for one of the calls that were not looked at
             self.forward_of[sequence - 1] = (call, module, self.stack())
         return "forward", module, -1

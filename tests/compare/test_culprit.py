@@ -78,9 +78,9 @@ def never(script):
 """
 
 
-def culprit(tmp_path, *arguments, planted=True, timeout=None):
+def culprit(tmp_path, *arguments, planted=True, behind=()):
     (tmp_path / "script.py").write_text(SCRIPT.format(planted=planted))
-    command = [sys.executable, "-m", "minitorch_backend", "culprit", *arguments, "script.py"]
+    command = [sys.executable, "-m", "minitorch_backend", "culprit", *arguments, "script.py", *behind]
     env = {**os.environ, "PYTHONPATH": str(ROOT), "MINITORCH_FALLBACK": "error"}
     return subprocess.run(command, capture_output=True, text=True, env=env, cwd=tmp_path)
 
@@ -101,7 +101,7 @@ def test_the_command_and_its_journal(tmp_path):
 def test_a_check_with_nothing_to_find(tmp_path):
     done = culprit(tmp_path, "--metric", "good", planted=False)
     assert done.returncode == 1 and "good is true on minitorch as it is" in done.stdout
-    done = culprit(tmp_path, "--metric", "never", planted=False)
+    done = culprit(tmp_path, planted=False, behind=["--metric", "never", "--lr", "3"])
     assert done.returncode == 1 and "false even with every operator on cpu" in done.stdout
     done = culprit(tmp_path, "--metric", "nonsense", planted=False)
     assert done.returncode == 2 and "is no function of the script" in done.stderr

@@ -209,6 +209,85 @@ def ctc_loss():
     nn.CTCLoss(zero_infinity=True)(scores, targets, lengths.to(DEVICE), target_lengths.to(DEVICE)).backward()
 
 
+def generative_and_adversarial():
+    make = nn.Sequential(nn.Linear(8, 16), nn.BatchNorm1d(16), nn.LeakyReLU(0.2), nn.Linear(16, 2)).to(DEVICE)
+    first = nn.utils.parametrizations.spectral_norm(nn.Linear(2, 16))
+    critic = nn.Sequential(first, nn.LeakyReLU(0.2), nn.Linear(16, 1)).to(DEVICE)
+    of_make, of_critic = torch.optim.Adam(make.parameters()), torch.optim.RMSprop(critic.parameters())
+    for _ in range(2):
+        real, fake = torch.randn(6, 2, device=DEVICE), make(torch.randn(6, 8, device=DEVICE))
+        share = torch.rand(6, 1, device=DEVICE)
+        mixed = (share * real + (1 - share) * fake.detach()).requires_grad_()
+        (slope,) = torch.autograd.grad(critic(mixed).sum(), mixed, create_graph=True)
+        loss = critic(fake.detach()).mean() - critic(real).mean() + ((slope.norm(2, 1) - 1) ** 2).mean()
+        of_critic.zero_grad()
+        loss.backward()
+        of_critic.step()
+        of_make.zero_grad()
+        (-critic(make(torch.randn(6, 8, device=DEVICE)))).mean().backward()
+        of_make.step()
+
+
+def line_search():
+    model, x = nn.Linear(5, 1).to(DEVICE), torch.randn(20, 5, device=DEVICE)
+    optimizer = torch.optim.LBFGS(model.parameters(), line_search_fn="strong_wolfe", max_iter=5)
+
+    def loss():
+        optimizer.zero_grad()
+        value = F.mse_loss(model(x), x.sum(1, keepdim=True))
+        value.backward()
+        return value
+
+    for _ in range(2):
+        optimizer.step(loss)
+
+
+def generation_with_a_cache():
+    torch.manual_seed(0)
+    tokens, norm, qkv = nn.Embedding(11, 8), nn.RMSNorm(8), nn.Linear(8, 24)
+    nn.ModuleList([tokens, norm, qkv]).to(DEVICE)
+    x = tokens(torch.randint(1, 11, (2, 5), device=DEVICE))
+    q, k, v = qkv(norm(x)).chunk(3, -1)
+    F.scaled_dot_product_attention(q, k, v, is_causal=True).sum().backward()
+    with torch.no_grad():
+        keys, ids = [], torch.randint(1, 11, (2, 1), device=DEVICE)
+        for _ in range(4):
+            q, k, v = qkv(norm(tokens(ids[:, -1:]))).chunk(3, -1)
+            keys.append((k, v))
+            k, v = (torch.cat(parts, 1) for parts in zip(*keys, strict=True))
+            scores = (F.scaled_dot_product_attention(q, k, v)[:, -1] @ tokens.weight.T).topk(5)
+            ids = torch.cat([ids, scores.indices.gather(1, torch.multinomial(scores.values.softmax(-1), 1))], 1)
+
+
+def encoder_that_skips_padding():
+    layer = nn.TransformerEncoderLayer(16, 2, 32, batch_first=True)
+    model = nn.TransformerEncoder(layer, 2).to(DEVICE).eval()
+    padding = torch.zeros(3, 7, dtype=torch.bool, device=DEVICE)
+    padding[0, 5:] = True
+    with torch.inference_mode():
+        model(torch.randn(3, 7, 16, device=DEVICE), src_key_padding_mask=padding)
+
+
+def conjugated_and_negated_views():
+    x = torch.randn(3, 4, dtype=torch.complex64, device=DEVICE)
+    x.conj().imag.add_(1)
+    torch.add(x.conj().imag, x.real)
+    x.mH @ x
+
+
+def large_values():
+    x = torch.tensor([3e38, -3e38, 1.0, torch.inf], device=DEVICE)
+    return x / 3, x.exp(), x.neg() - x / 2
+
+
+def compiled():
+    @torch.compile(backend="eager")
+    def function(x):
+        return (x.sin() + 1).cos()
+
+    function(batch())
+
+
 def lazy_modules():
     model = nn.Sequential(nn.LazyLinear(4), nn.Softplus()).to(DEVICE)
     model(batch()).sum().backward()
@@ -225,7 +304,8 @@ PROGRAMS = [
     autocast_and_scaler, checkpointing, accumulated_and_clipped, optimizers, tied_weights, sparse_gradients,
     complex_numbers, chains_of_views, views_in_place, hooks, own_function, function_transforms, inference,
     double_backward, recurrent, attention_with_a_mask, shapes_from_data, decompositions, identities,
-    singular_matrices, ctc_loss, lazy_modules, copies_and_state,
+    singular_matrices, ctc_loss, lazy_modules, generative_and_adversarial, line_search, generation_with_a_cache,
+    encoder_that_skips_padding, conjugated_and_negated_views, large_values, compiled, copies_and_state,
 ]  # fmt: skip
 
 

@@ -213,3 +213,53 @@ def test_lists_are_looked_at_in_parts():
         report = compare.run(work)
     [found] = report.findings
     assert found.first.verdict == judge.SUBJECT_WORSE and found.first.index <= 1 and found.first.reference_ulp <= 1
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.float16, torch.bfloat16, torch.complex64])
+@pytest.mark.parametrize("cancels", [False, True])
+def test_the_library_measures_what_torch_does(dtype, cancels, monkeypatch):
+    """The kernel that measures distances and the operators that stand in for it where it is not built."""
+    from minitorch_backend.compare import distance
+
+    torch.manual_seed(0)
+    rel = 1e-2 if dtype.itemsize == 2 else 1e-6  # torch rounds differences of 16-bit values
+    for shape in ((3,), (70, 90), (5, 4, 3)):
+        a = torch.randn(shape, dtype=dtype)
+        for b in (a.clone(), a * (1 + 1e-2), a.neg(), torch.zeros_like(a)):
+            for x, y in ((a, b), (a.mT, b.mT) if a.dim() > 1 and not cancels else (a, b), (a[..., ::2], b[..., ::2])):
+                fast, drift = distance.distance(x, y, cancels), distance.sampled_error(x, y)
+                with monkeypatch.context() as patch:
+                    patch.setattr(distance, "LIBRARY", None)
+                    slow = distance.distance(x, y, cancels)
+                    assert fast.ulp == slow.ulp
+                    assert fast == pytest.approx(slow, rel=rel)
+                    assert drift == pytest.approx(distance.sampled_error(x, y), rel=rel)
+
+
+def test_distances_of_values_that_are_not_finite():
+    from minitorch_backend.compare.distance import NONE, distance
+
+    inf, nan = float("inf"), float("nan")
+    a = torch.tensor([1.0, inf, nan, 3e38])
+    assert distance(a, a.clone()) == NONE
+    assert distance(a, torch.tensor([1.0, inf, -nan, 3e38])) == NONE
+    assert distance(a, torch.tensor([1.0, inf, 0.0, 3e38])).norm == inf
+    assert distance(torch.tensor([3e38]), torch.tensor([-3e38])).relative == pytest.approx(2)
+    assert distance(torch.tensor([3.4028235e38]), torch.tensor([inf])).norm == inf
+
+
+def test_a_sampled_comparison_takes_the_first_call_on_the_device_and_knows_its_module():
+    model = nn.Sequential(nn.Linear(2, 2), nn.Sequential(nn.Tanh())).to("minitorch")
+    torch.ones(3).tanh()
+
+    def work():
+        for _ in range(3):
+            torch.ones(3).tanh()  # on the host: not a call of the device
+        for _ in range(5):
+            model(torch.ones(1, 2, device="minitorch")).sum().backward()
+
+    report = compare.run(work, every=5, keep=100)
+    taken = [c for c in report.store.kept() if c.op == "aten::tanh"]
+    assert [c.module for c in taken] == ["Sequential.1.0"]
+    linear = [c for c in report.store.kept() if c.op == "minitorch::linear_forward"]
+    assert [c.module for c in linear] == ["Sequential.0"]

@@ -23,7 +23,7 @@ const order = (v) => (v === null || v === undefined ? -Infinity : v === "inf" ? 
 class Table {
   constructor(host, columns, rows, onPick) {
     Object.assign(this, { host, columns, all: rows, rows, onPick, sort: null, down: true, chosen: null });
-    this.template = columns.map((c) => c.width || "minmax(6.6rem, 0.6fr)").join(" ");
+    this.template = columns.map((c) => c.width || "minmax(6.8rem, 0.6fr)").join(" ");
     this.head = make("div", "row head");
     this.head.style.gridTemplateColumns = this.template;
     columns.forEach((c, i) => {
@@ -205,7 +205,7 @@ const operators = new Table($("operators"), [{ key: "op", title: "operator", wid
   N("subject_ulp", "ulp subject"), N("reference_ulp", "ulp reference"), N("local", "local"), N("inherited", "inherited"), N("milliseconds", "ms a call")], operatorRows, histogram);
 $("operator-filter").oninput = (e) => operators.filter(e.target.value);
 const callRows = data.calls.map((c) => ({ ...c, search: `${c.op} ${c.module} ${c.verdict} ${c.phase}`.toLowerCase() }));
-const calls = new Table($("calls"), [N("index", "call"), { key: "op", title: "operator", width: "minmax(12rem, 2fr)" }, { key: "verdict", title: "verdict", width: "8.5rem" },
+const calls = new Table($("calls"), [N("index", "call"), { key: "op", title: "operator", width: "minmax(12rem, 2fr)" }, { key: "verdict", title: "verdict", width: "7.6rem" },
   { key: "phase", title: "phase", width: "5.5rem" }, { key: "module", title: "module", width: "minmax(8rem, 1.4fr)" }, N("subject_ulp", "ulp subject"),
   N("reference_ulp", "ulp reference"), N("local", "local"), N("inherited", "inherited")], callRows, (c) => $("call-detail").replaceChildren(detail(c)));
 const count = () => { $("call-count").textContent = `${calls.rows.length} of ${callRows.length} kept calls`; };
