@@ -27,9 +27,12 @@ void check_types(const at::Tensor& input, const at::Tensor& weight, const at::Te
               ") and bias type (", bias.dtype(), ") should be the same");
 }
 
-void check_kernel(at::ScalarType type) {
+void check_kernel(const at::Tensor& input, bool transposed) {
+  const auto type = input.scalar_type();
+  const char* const dims = input.dim() == 5 ? "3d" : "2d";
   TORCH_CHECK_NOT_IMPLEMENTED((at::isFloatingType(type) && !at::isFloat8Type(type)) || type == at::kLong,
-                              "\"slow_conv2d_cpu\" not implemented for '", type, "'");
+                              transposed ? "\"slow_conv_transpose" : "\"slow_conv", dims,
+                              transposed ? "_out_cpu" : "_cpu", "\" not implemented for '", type, "'");
 }
 
 // The integers that native convolves besides int64, without dilation. What wraps around in 64 bits and is cut is what
@@ -156,11 +159,11 @@ at::Tensor convolution(const at::Tensor& input, const at::Tensor& weight, const 
   if (is_short_integer(input.scalar_type()) && !transposed &&
       std::all_of(dilation.begin(), dilation.end(), [](int64_t d) { return d == 1; })) {
     const auto wide = [](const at::Tensor& t) { return t.defined() ? t.to(at::kLong) : t; };
-    return convolution(wide(input), wide(weight), wide(bias), stride, padding, dilation, transposed, output_padding,
-                       groups)
+    return minitorch::convolution(wide(input), wide(weight), wide(bias), stride, padding, dilation, transposed,
+                                  output_padding, groups)
         .to(input.scalar_type());
   }
-  check_kernel(input.scalar_type());
+  check_kernel(input, transposed);
   for (int64_t d : dilation) TORCH_CHECK(d > 0, "non-positive dilation is not supported");
   const Geometry geometry{stride, padding, dilation, groups};
   check_geometry(input, weight, geometry, transposed);
@@ -194,7 +197,7 @@ std::tuple<at::Tensor, at::Tensor, at::Tensor> convolution_backward(const at::Te
                                                                     at::IntArrayRef /*output_padding*/, int64_t groups,
                                                                     std::array<bool, 3> output_mask) {
   check_types(input, weight, grad_output);
-  check_kernel(input.scalar_type());
+  check_kernel(input, transposed);
   const Geometry geometry{stride, padding, dilation, groups};
   check_geometry(input, weight, geometry, transposed);
   // The larger side of the relation gives the size of the other.
