@@ -16,8 +16,8 @@ from mypy.nodes import ARG_NAMED_OPT, ARG_OPT, GDEF, MDEF, Argument, MypyFile, S
 from mypy.plugin import ClassDefContext, Plugin
 from mypy.plugins.common import add_attribute_to_class, add_method_to_class
 from mypy.semanal_shared import SemanticAnalyzerInterface
-from mypy.typevars import fill_typevars
 from mypy.types import AnyType, TypeOfAny, TypeVarId, TypeVarType
+from mypy.typevars import fill_typevars
 
 DEVICE = "minitorch_backend.device"
 

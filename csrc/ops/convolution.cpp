@@ -27,9 +27,12 @@ void check_types(const at::Tensor& input, const at::Tensor& weight, const at::Te
               ") and bias type (", bias.dtype(), ") should be the same");
 }
 
-void check_kernel(at::ScalarType type) {
+void check_kernel(const at::Tensor& input, bool transposed) {
+  const auto type = input.scalar_type();
+  const char* const dims = input.dim() == 5 ? "3d" : "2d";
   TORCH_CHECK_NOT_IMPLEMENTED((at::isFloatingType(type) && !at::isFloat8Type(type)) || type == at::kLong,
-                              "\"slow_conv2d_cpu\" not implemented for '", type, "'");
+                              transposed ? "\"slow_conv_transpose" : "\"slow_conv", dims,
+                              transposed ? "_out_cpu" : "_cpu", "\" not implemented for '", type, "'");
 }
 
 // The integers that native convolves besides int64, without dilation. What wraps around in 64 bits and is cut is what
@@ -163,7 +166,7 @@ at::Tensor convolution(const at::Tensor& given, const at::Tensor& weight, const 
                                   output_padding, groups)
         .to(given.scalar_type());
   }
-  check_kernel(given.scalar_type());
+  check_kernel(given, transposed);
   for (int64_t d : dilation) TORCH_CHECK(d > 0, "non-positive dilation is not supported");
   const Geometry geometry{stride, padding, dilation, groups};
   check_geometry(given, weight, geometry, transposed);
@@ -198,7 +201,7 @@ std::tuple<at::Tensor, at::Tensor, at::Tensor> convolution_backward(const at::Te
                                                                     bool transposed, at::IntArrayRef /*output_padding*/,
                                                                     int64_t groups, std::array<bool, 3> output_mask) {
   check_types(given, weight, gradient);
-  check_kernel(given.scalar_type());
+  check_kernel(given, transposed);
   const Geometry geometry{stride, padding, dilation, groups};
   check_geometry(given, weight, geometry, transposed);
   const bool depthwise = is_depthwise(weight, groups) && gradient.dim() == given.dim();

@@ -1,12 +1,15 @@
 // Sparse COO tensors, as far as training with them goes: the gradients of embedding(sparse=True), their accumulation,
-// SGD, SparseAdam and Adagrad, conversion from and to dense. A sparse tensor is two dense ones, indices [sparse dims,
-// nnz] and values [nnz, dense dims...]; PyTorch's own class holds them, and what follows is written in dense operators,
-// so it serves every backend. Other operators on sparse tensors raise an error that names them.
+// SGD, SparseAdam and Adagrad, conversion from and to dense, and products with dense matrices (a graph's adjacency
+// times its features). A sparse tensor is two dense ones, indices [sparse dims, nnz] and values [nnz, dense dims...];
+// PyTorch's own class holds them, and what follows is written in dense operators, so it serves every backend. Other
+// operators on sparse tensors raise an error that names them.
 #include <ATen/ATen.h>
 #include <ATen/NativeFunctions.h>
 #include <ATen/native/Resize.h>
 #include <ATen/native/SparseTensorUtils.h>
 #include <torch/library.h>
+
+#include <array>
 
 #include "bridge/operators.h"
 #include "bridge/tensor.h"
@@ -22,13 +25,19 @@ Tensor make(const Tensor& like, const Tensor& indices, const Tensor& values, boo
                                                       values, like.options().dtype(values.scalar_type()), coalesced);
 }
 
+// Positions of the elements in row-major order.
+Tensor places(const Tensor& self) {
+  const Tensor indices = self._indices();
+  const Tensor place = at::zeros({self._nnz()}, indices.options());
+  for (int64_t d = 0; d < self.sparse_dim(); d++) place.mul_(self.size(d)).add_(indices.select(0, d));
+  return place;
+}
+
 // Sorts by position and sums the values of each.
 Tensor coalesce(const Tensor& self) {
   const Tensor indices = self._indices(), values = self._values();
   if (self._nnz() < 2) return make(self, indices.clone(), values.clone(), true);
-  Tensor place = at::zeros({self._nnz()}, indices.options());
-  for (int64_t d = 0; d < self.sparse_dim(); d++) place.mul_(self.size(d)).add_(indices.select(0, d));
-  const auto [position, order] = place.sort(/*stable=*/true, /*dim=*/0, /*descending=*/false);
+  const auto [position, order] = places(self).sort(/*stable=*/true, /*dim=*/0, /*descending=*/false);
   const Tensor first = at::ones({self._nnz()}, position.options().dtype(at::kBool));
   first.narrow(0, 1, self._nnz() - 1).copy_(position.slice(0, 1).ne(position.slice(0, 0, -1)));
   const Tensor segment = first.cumsum(0).sub_(1), kept = indices.index_select(1, order.masked_select(first));
@@ -132,16 +141,59 @@ Tensor neg(const Tensor& self) {
   return make(self, self._indices().clone(), self._values().neg(), self.is_coalesced());
 }
 
-// The elements of a dense tensor at the positions that `mask` has.
+// beta * self + alpha * sparse @ dense: rows of the dense matrix, each times an element, are added up by row.
+Tensor addmm(const Tensor& self, const Tensor& sparse, const Tensor& dense, const at::Scalar& beta,
+             const at::Scalar& alpha) {
+  check_same_device({&self, &sparse, &dense});
+  TORCH_CHECK_NOT_IMPLEMENTED(!self.is_sparse() && sparse.is_sparse() && !dense.is_sparse(),
+                              "minitorch has no kernel for 'aten::addmm' but of a sparse matrix with a dense one");
+  TORCH_CHECK(sparse.sparse_dim() == 2, "addmm: matrices expected, got ", sparse.sparse_dim(), "D tensor");
+  TORCH_CHECK(sparse.dense_dim() == 0, "addmm: scalar values expected, got ", sparse.dense_dim(), "D values");
+  TORCH_CHECK(dense.dim() == 2, "addmm: matrices expected, got ", dense.dim(), "D tensor");
+  TORCH_CHECK(sparse.size(1) == dense.size(0), "addmm: Argument #3 (dense): Expected dim 0 size ", sparse.size(1),
+              ", got ", dense.size(0));
+  const std::array<int64_t, 2> sizes = {sparse.size(0), dense.size(1)};
+  const Tensor addend = self.expand(sizes);
+  const bool ignored = beta.toComplexDouble() == 0.0;  // also what is not finite there
+  const Tensor out = ignored ? at::zeros(sizes, dense.options()) : addend.mul(beta).contiguous();
+  if (sparse._nnz() == 0) return out;
+  const Tensor indices = sparse._indices();
+  const Tensor rows = dense.index_select(0, indices.select(0, 1)).mul_(sparse._values().unsqueeze(1));
+  return out.index_add(0, indices.select(0, 0), rows, alpha);
+}
+Tensor& addmm_out(const Tensor& self, const Tensor& sparse, const Tensor& dense, const at::Scalar& beta,
+                  const at::Scalar& alpha, Tensor& out) {
+  return resize_and_copy(minitorch::addmm(self, sparse, dense, beta, alpha), out);
+}
+
+Tensor& mm_out(const Tensor& self, const Tensor& other, Tensor& out) {
+  return resize_and_copy(at::native::_sparse_mm(self, other), out);
+}
+
+// The elements of a tensor at the positions that `mask` has.
 Tensor sparse_mask(const Tensor& self, const Tensor& mask) {
   check_same_device({&self, &mask});
-  TORCH_CHECK_NOT_IMPLEMENTED(!self.is_sparse() && mask.is_sparse() && mask.sparse_dim() > 0,
-                              "minitorch has no kernel for 'aten::sparse_mask' but of a dense tensor by a sparse one");
+  TORCH_CHECK_NOT_IMPLEMENTED(mask.is_sparse() && mask.sparse_dim() > 0,
+                              "minitorch has no kernel for 'aten::sparse_mask' but by a sparse tensor");
   TORCH_CHECK(self.sizes().equals(mask.sizes()), "sparse_mask(): operands have incompatible sizes; self has size ",
               self.sizes(), " but mask has size ", mask.sizes());
-  c10::List<std::optional<Tensor>> places;
-  for (const Tensor& row : mask._indices().unbind(0)) places.push_back(row);
-  return make(mask, mask._indices().clone(), self.index(places), mask.is_coalesced());
+  if (!self.is_sparse()) {
+    c10::List<std::optional<Tensor>> places;
+    for (const Tensor& row : mask._indices().unbind(0)) places.push_back(row);
+    return make(mask, mask._indices().clone(), self.index(places), mask.is_coalesced());
+  }
+  TORCH_CHECK_NOT_IMPLEMENTED(self.sparse_dim() == mask.sparse_dim(),
+                              "minitorch has no kernel for 'aten::sparse_mask' of sparse tensors of different sparse "
+                              "dimensions");
+  const Tensor from = self.coalesce(), wanted = places(mask), values = from._values();
+  auto sizes = values.sizes().vec();
+  sizes[0] = mask._nnz();
+  if (from._nnz() == 0)
+    return make(mask, mask._indices().clone(), at::zeros(sizes, values.options()), mask.is_coalesced());
+  const Tensor there = places(from), nearest = at::searchsorted(there, wanted).clamp_max_(from._nnz() - 1);
+  const Tensor missed = there.index_select(0, nearest).ne_(wanted).nonzero().squeeze(1);
+  const Tensor found = values.index_select(0, nearest).index_fill_(0, missed, 0);
+  return make(mask, mask._indices().clone(), found, mask.is_coalesced());
 }
 
 void no_kernel(const c10::OperatorHandle& op, torch::jit::Stack*) {
@@ -188,6 +240,11 @@ MT_OPERATORS(aten, SparsePrivateUse1, m) {
   m.impl("div_.Tensor", TORCH_FN(quotient_));
   m.impl("div.out", TORCH_FN(quotient_out));
   m.impl("neg", TORCH_FN(neg));
+  m.impl("addmm", TORCH_FN(addmm));
+  m.impl("addmm.out", TORCH_FN(addmm_out));
+  m.impl("mm", static_cast<Tensor (*)(const Tensor&, const Tensor&)>(&at::native::_sparse_mm));
+  m.impl("mm.out", TORCH_FN(mm_out));
+  m.impl("mv", TORCH_FN(at::native::mv_sparse));
   m.impl("sparse_mask", TORCH_FN(sparse_mask));
 }
 

@@ -161,6 +161,28 @@ def test_int64(case):
     assert torch.equal(run(case, torch.int64, DEVICE)[0].cpu(), run(case, torch.int64, "cpu")[0])
 
 
+@pytest.mark.parametrize("dtype", [torch.int8, torch.int16, torch.int32])
+@pytest.mark.parametrize("case", ["1d", "2d", "2d stride", "2d groups", "3d"])
+def test_short_integers(case, dtype):
+    assert torch.equal(run(case, dtype, DEVICE)[0].cpu(), run(case, dtype, "cpu")[0])
+
+
+@pytest.mark.parametrize("dtype", [torch.uint8, torch.int8, torch.int16, torch.int32])
+def test_short_integers_wrap_around(dtype):
+    x, w = (torch.full(shape, torch.iinfo(dtype).max - 3, dtype=dtype) for shape in ((1, 3, 5, 5), (2, 3, 3, 3)))
+    assert torch.equal(F.conv2d(x.to(DEVICE), w.to(DEVICE)).cpu(), F.conv2d(x, w))
+
+
+@pytest.mark.parametrize("case", ["2d dilation", "t2d"])
+def test_short_integers_that_native_refuses(case):
+    texts = []
+    for device in ("cpu", DEVICE):
+        with pytest.raises(NotImplementedError, match="not implemented for 'Int'") as error:
+            run(case, torch.int32, device)
+        texts.append(str(error.value))
+    assert case != "t2d" or texts[0] == texts[1]
+
+
 def test_depthwise_weight_gradient_ignores_the_neighbours():
     """Rows that are not whole vectors: what lies behind one in memory, here NaN, takes no part."""
     x = make((1, 3, 4, 7))

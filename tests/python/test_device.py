@@ -65,6 +65,16 @@ def test_scripts_find_what_other_devices_have(module):
             mt.get_stream_from_external(1)
 
 
+def test_inductor_is_told_that_there_is_no_code_for_the_device():
+    for function in (lambda x: x.sin() + 1, lambda x: torch.nn.functional.layer_norm(x, (4,))):
+        with pytest.raises(Exception, match=r"generates no code for minitorch.*aot_eager"):
+            torch.compile(function)(torch.ones(2, 4, device="minitorch"))
+        compiled = torch.compile(function, backend="aot_eager")
+        torch.testing.assert_close(compiled(torch.ones(2, 4, device="minitorch")).cpu(), function(torch.ones(2, 4)))
+    with pytest.raises(AttributeError, match="no attribute 'scheduling'"):
+        mt.scheduling  # noqa: B018
+
+
 def test_accelerator_is_this_device():
     assert torch.accelerator.is_available()
     assert torch.accelerator.current_accelerator() == torch.device("minitorch")

@@ -37,6 +37,8 @@ OPERATORS = {
     "sparse += sparse": lambda s, d: s.clone().add_(s, alpha=3).coalesce(),
     "scaled": lambda s, d: (s * 0.5, 2.0 * s, s.clone().mul_(3), s / 4, s.clone().div_(4), -s),
     "mask": lambda s, d: d.sparse_mask(s.coalesce()),
+    "mask of sparse": lambda s, d: s.sparse_mask((d > 0).float().to_sparse(s.sparse_dim())),
+    "mask by itself": lambda s, d: s.coalesce().sparse_mask(s.coalesce()),
     "zero": lambda s, d: s.clone().zero_(),
     "double": lambda s, d: s.double(),
 }
@@ -105,10 +107,73 @@ def test_embedding_bag_with_sparse_gradients():
     same(gradients[1], gradients[0])
 
 
+MATRICES = [
+    {},
+    {"nnz": 0},
+    {"nnz": 300},
+    {"dtype": torch.float64},
+    {"dtype": torch.complex64},
+    {"dtype": torch.int64},
+    {"sizes": (3, 7)},
+]
+PRODUCTS = {
+    "torch.sparse.mm": lambda s, d, v: torch.sparse.mm(s, d),
+    "@": lambda s, d, v: s @ d,
+    "dense @ sparse": lambda s, d, v: d.t() @ s.t(),
+    "vector": lambda s, d, v: s @ v,
+    "addmm": lambda s, d, v: torch.addmm(torch.ones_like(s @ d), s, d, beta=2, alpha=3),
+    "addmm of a row, ignored": lambda s, d, v: torch.sparse.addmm(torch.full_like(d[:1], 7), s, d, beta=0),
+    "coalesced, transposed": lambda s, d, v: s.coalesce().t() @ torch.ones_like(s @ d),
+    "out": lambda s, d, v: torch.mm(s, d, out=torch.empty_like(d)),
+}
+
+
+@pytest.mark.parametrize("case", MATRICES, ids=str)
+@pytest.mark.parametrize("name", PRODUCTS)
+def test_products_with_dense_matrices(name, case):
+    results = []
+    for device in ("cpu", DEVICE):
+        sparse = example(device, **{"sparse_dims": 2, **case})
+        torch.manual_seed(2)
+        dense = torch.randn(sparse.shape[1], 3, dtype=torch.float64).mul(4).to(sparse.dtype).to(device)
+        results.append(PRODUCTS[name](sparse, dense, dense[:, 0]))
+    same(results[1], results[0])
+
+
+def test_gradients_of_products():
+    gradients = []
+    for device in ("cpu", DEVICE):
+        sparse = example(device, (6, 6), sparse_dims=2, nnz=20).coalesce()
+        torch.manual_seed(2)
+        x = torch.randn(6, 3).to(device).requires_grad_()
+        values = sparse.values().detach().clone().requires_grad_()
+        graph = torch.sparse_coo_tensor(sparse.indices(), values, sparse.shape).coalesce()
+        y = torch.sparse.mm(graph, torch.relu(torch.sparse.mm(sparse, x)))
+        gradients.append(torch.autograd.grad(y.square().sum(), (x, values)))
+    for native, ours in zip(*gradients, strict=True):
+        same(ours, native)
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda d: example(d, sparse_dims=2) @ torch.ones(3, 2, device=d),
+        lambda d: torch.addmm(torch.ones(2, 2, device=d), example(d, sparse_dims=2), torch.ones(4, 2, device=d)),
+        lambda d: torch.mm(example(d, sparse_dims=1), torch.ones(4, 2, device=d)),
+    ],
+)
+def test_products_that_do_not_fit(call):
+    with pytest.raises(RuntimeError) as native:
+        call("cpu")
+    with pytest.raises(RuntimeError) as ours:
+        call(DEVICE)
+    assert str(ours.value) == str(native.value)
+
+
 def test_what_is_missing_says_so():
     sparse = example(DEVICE)
     for call, name in (
-        (lambda: torch.sparse.mm(example(DEVICE, sparse_dims=2), torch.ones(4, 2, device=DEVICE)), "aten::"),
+        (lambda: torch.sparse.mm(example(DEVICE, sparse_dims=2), example(DEVICE, (4, 2), 2)), "aten::"),
         (lambda: sparse.sin(), "aten::sin"),
         (lambda: sparse * sparse, "aten::mul"),
     ):

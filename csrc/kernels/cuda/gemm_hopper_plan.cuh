@@ -72,10 +72,12 @@ bool launch(const Strided<S>& p, const Loader& loader, const Shares& shares) {
   work.bias = p.adds && p.d_view.row == 0 && p.d_view.batch == 0;
   CUtensorMap c_map = {}, part_map = {};
   const MatrixView& c = p.c_view;
-  work.boxes = Loader::kPlaces ||
-               (shares.whole > 0 && lines_aligned<S>(c, 16) && c.row >= p.n && (p.batch == 1 || c.batch > 0) &&
-                hopper::make_map<3>(&c_map, dtype_of<S>, c.data, {p.n, p.m, p.batch},
-                                    {c.row, p.batch == 1 ? c.row * p.m : c.batch}, 64));
+  // The copy engine writes whole pieces of 16 bytes: what lies between rows may be somebody else's.
+  const bool whole_pieces = p.n * static_cast<int64_t>(sizeof(S)) % 16 == 0;
+  work.boxes = Loader::kPlaces || (shares.whole > 0 && whole_pieces && lines_aligned<S>(c, 16) && c.row >= p.n &&
+                                   (p.batch == 1 || c.batch > 0) &&
+                                   hopper::make_map<3>(&c_map, dtype_of<S>, c.data, {p.n, p.m, p.batch},
+                                                       {c.row, p.batch == 1 ? c.row * p.m : c.batch}, 64));
   if (rest > 0) {
     const int64_t width = shares.by_tile ? Columns : p.n, lines = shares.by_tile ? rest * kRows : p.m;
     if (!hopper::make_map<3>(&part_map, DType::F32, shares.sums, {width, lines, shares.parts}, {width, width * lines},

@@ -193,7 +193,7 @@ int64_t widen(Args<N>& a, int64_t element) {
     common |= a.indexed_stride[k];
   }
   const int64_t size = std::max(std::min<int64_t>(common & -common, 16), element);
-  a.numel = a.numel / size * element;
+  a.numel = a.numel * element / size;
   a.space.sizes[0] = a.space.sizes[0] * element / size;
   a.space = Space(a.space.ndim, a.space.sizes, a.numel);
   a.values_strides[0] = a.self_strides[0] = size;
