@@ -161,6 +161,7 @@ def call_native(ctx: Context, function: Callable) -> Run:
 def normalise(text: str) -> str:
     """Error text with the device's names replaced by native's, and without the C++ stack."""
     text = text.split("\nException raised from")[0]
+    text = re.sub(r" \(found by the device; [^)]*\)$", "", text)
     text = re.sub(
         r"\b(?:minitorch|CPU)([A-Z]\w*)Type\b", r"torch.\1Tensor", text
     )  # PyTorch's two names of tensor types

@@ -53,7 +53,7 @@ MT_UNARY_FUNCTOR(Gelu, x* normal_cdf(x))
 template <class T, int N>
 MT_HD T gelu_narrow(T x, T most, const float (&c)[N]) {
 #if defined(__CUDA_ARCH__)
-  return x * T(0.5) * ::erfcf(x * T(-kSqrtHalf));
+  return x * normal_cdf(x);
 #else
   const T a = ::fabsf(x), y = a < most ? a : most, u = y - T(0.5) * most;
   T p = c[N - 1];
@@ -139,7 +139,6 @@ MT_HD float mish(float x) { return x * tanh_softplus(x); }
 // With what is lost on the way, as native's is shorter. Left of -690 it is x e^x.
 MT_HD double mish(double x) {
   using namespace math::detail;
-  using math::detail::Sum;  // not the one that kernels reduce with
   const double y = x < -690.0 ? -690.0 : (x < 20.0 ? x : 20.0);
   const ExpReduction reduced(y);
   const DoubleDouble power = exp_sum(reduced);

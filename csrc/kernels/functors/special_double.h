@@ -10,7 +10,6 @@ namespace minitorch::special::full {
 inline namespace MINITORCH_ARCH {
 
 using namespace math::detail;
-using math::detail::Sum;  // not the one that kernels reduce with
 using single::digamma;
 // Single precision's reflection loses digits near the zeros between the poles.
 MT_HD double lgamma(double x) {
