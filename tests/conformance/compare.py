@@ -275,13 +275,15 @@ def usually_as_exact(found: torch.Tensor, slack: torch.Tensor, usual: torch.Tens
 
 
 def same_values(value: torch.Tensor, other: torch.Tensor) -> bool:
-    """Bit for bit, NaN being NaN."""
+    """Bit for bit."""
     if value.shape != other.shape or value.dtype != other.dtype or value.layout != torch.strided:
         return False
-    here = value.detach().cpu()
-    return torch.equal(here.isnan(), other.isnan()) and torch.equal(
-        *(t.detach().masked_fill(t.isnan(), 0) for t in (here, other))
-    )
+    return torch.equal(*(memory_of(t) for t in (value, other)))
+
+
+def memory_of(t: torch.Tensor) -> torch.Tensor:
+    """The bytes of the elements, which every dtype has a comparison for."""
+    return t.detach().cpu().resolve_conj().resolve_neg().contiguous().reshape(-1).view(torch.uint8)
 
 
 def compare_values(ctx: Context, native: torch.Tensor, ours: torch.Tensor, what: str, judge: Judge) -> None:

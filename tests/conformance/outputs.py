@@ -4,7 +4,15 @@ from collections.abc import Iterable
 
 import torch
 
-from tests.conformance.calls import as_arguments, check_call, crossed, judged, samples_of
+from tests.conformance.calls import (
+    as_arguments,
+    check_call,
+    crossed,
+    judged,
+    samples_of,
+    with_arguments,
+    with_reference,
+)
 from tests.conformance.compare import Context, Mismatch, call, call_native, compare_errors, compare_results
 from tests.conformance.crossing import cloned
 
@@ -80,7 +88,9 @@ def check_overlap(ctx: Context, arguments: tuple, expected: torch.Tensor, what: 
         if right or native.error is not None:
             try:
                 compare_errors(native, ours)
-                judge = judged(lambda a: ctx.op.op(a[0], *a[1], **a[2]), arguments)
+                run = with_arguments(ctx.op.op)
+                judge = judged(run, arguments, lambda a, run=run: run(crossed(ctx.op, a)))
+                judge = with_reference(judge, ctx.op, arguments).part(0)
                 compare_results(ctx, native.result, ours.result, "result", judge)
             except Mismatch as error:
                 raise Mismatch(f"{what} out={name}: {error}") from None
