@@ -38,7 +38,8 @@ void CachingAllocator::throw_out_of_memory(size_t bytes) {
   }
   text += "It holds " + format_bytes(held) + " in tensors and " + format_bytes(reserved - std::min(held, reserved)) +
           " in blocks that are free but could not be used or given back.";
-  if (limit_ != SIZE_MAX && bytes <= limit_ - std::min(limit_, reserved)) {  // the limit would have room for the request itself
+  if (limit_ != SIZE_MAX &&
+      bytes <= limit_ - std::min(limit_, reserved)) {  // the limit would have room for the request itself
     text += " Memory is taken from the system in pieces of " + format_bytes(kSmallestSegment) + " at least.";
   }
   out_of_memory(text);
