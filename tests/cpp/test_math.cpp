@@ -199,26 +199,20 @@ void check_binary(PointwiseOp op, const F& exact, double most, double most_on_gp
 }
 
 TEST(Math, Pow) {
-  check_binary(
-      PointwiseOp::pow, [](double a, double b) { return std::pow(a, b); }, 0.6, 4.0);
+  check_binary(PointwiseOp::pow, [](double a, double b) { return std::pow(a, b); }, 0.6, 4.0);
 }
 TEST(Math, Atan2) {
-  check_binary(
-      PointwiseOp::atan2, [](double a, double b) { return std::atan2(a, b); }, 0.6, 3.0);
+  check_binary(PointwiseOp::atan2, [](double a, double b) { return std::atan2(a, b); }, 0.6, 3.0);
 }
 TEST(Math, PowAndAtan2InDoublePrecision) {
-  check_binary<double>(
-      PointwiseOp::pow, [](long double a, long double b) { return std::pow(a, b); }, 1.2, 2.0);
-  check_binary<double>(
-      PointwiseOp::atan2, [](long double a, long double b) { return std::atan2(a, b); }, 0.9, 2.0);
+  check_binary<double>(PointwiseOp::pow, [](long double a, long double b) { return std::pow(a, b); }, 1.2, 2.0);
+  check_binary<double>(PointwiseOp::atan2, [](long double a, long double b) { return std::atan2(a, b); }, 0.9, 2.0);
 }
 TEST(Math, Hypot) {
-  check_binary(
-      PointwiseOp::hypot, [](double a, double b) { return std::hypot(a, b); }, 0.6, 3.0);
+  check_binary(PointwiseOp::hypot, [](double a, double b) { return std::hypot(a, b); }, 0.6, 3.0);
 }
 TEST(Math, FmodIsExact) {
-  check_binary(
-      PointwiseOp::fmod, [](double a, double b) { return std::fmod(a, b); }, 0.0, 0.0);
+  check_binary(PointwiseOp::fmod, [](double a, double b) { return std::fmod(a, b); }, 0.0, 0.0);
 }
 
 }  // namespace
