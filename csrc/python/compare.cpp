@@ -77,6 +77,8 @@ Gap gap_of(const char* a, const char* b, DType dtype, int64_t n) {
 // steps, and if not `whole` the rest as well.
 std::optional<std::tuple<double, double, double>> gap(const at::Tensor& a, const at::Tensor& b, int64_t stretches,
                                                       int64_t length, bool whole) {
+  // A backend that reads the device's memory only has no such kernel: then torch's operators do the work.
+  if (!gap_kernel.available(active_slot)) return std::nullopt;
   if (!a.device().is_cpu() || !b.device().is_cpu() || a.scalar_type() != b.scalar_type() || a.sizes() != b.sizes() ||
       !a.is_floating_point() || !has_kernels(a.scalar_type()) || a.is_neg() || b.is_neg())
     return std::nullopt;
