@@ -283,7 +283,8 @@ def same_values(value: torch.Tensor, other: torch.Tensor) -> bool:
 
 def memory_of(t: torch.Tensor) -> torch.Tensor:
     """The bytes of the elements, which every dtype has a comparison for."""
-    return t.detach().cpu().resolve_conj().resolve_neg().contiguous().reshape(-1).view(torch.uint8)
+    values = t.detach().cpu().resolve_conj().resolve_neg()
+    return values.clone(memory_format=torch.contiguous_format).reshape(-1).view(torch.uint8)
 
 
 def compare_values(ctx: Context, native: torch.Tensor, ours: torch.Tensor, what: str, judge: Judge) -> None:
