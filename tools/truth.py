@@ -271,17 +271,17 @@ OPERATORS: dict[str, Operator] = {
     "special.modified_bessel_k1": special(
         "modified_bessel_k1", lambda x: mp.besselk(1, x), bounds=(1e-10, 700.0), signed=False, near=(2.0,)
     ),
-    "special.scaled_modified_bessel_k0": Operator(
-        torch.special.scaled_modified_bessel_k0,
-        mapped(lambda x: mp.besselk(0, x) * mp.exp(x)),
-        (1e-10, 1e5),
+    "special.scaled_modified_bessel_k0": special(
+        "scaled_modified_bessel_k0",
+        lambda x: mp.besselk(0, x) * mp.exp(x),
+        bounds=(1e-10, 1e5),
         signed=False,
         near=(2.0,),
     ),
-    "special.scaled_modified_bessel_k1": Operator(
-        torch.special.scaled_modified_bessel_k1,
-        mapped(lambda x: mp.besselk(1, x) * mp.exp(x)),
-        (1e-10, 1e5),
+    "special.scaled_modified_bessel_k1": special(
+        "scaled_modified_bessel_k1",
+        lambda x: mp.besselk(1, x) * mp.exp(x),
+        bounds=(1e-10, 1e5),
         signed=False,
         near=(2.0,),
     ),

@@ -67,6 +67,16 @@ __device__ __forceinline__ void load_rows(float* tile, const Matrix& m, int64_t 
   }
 }
 
+// The tiles of columns that a block meets next, once the ones before are done with.
+template <int D>
+__device__ __forceinline__ void load_columns(float* tile, const Matrix& m, float* other_tile, const Matrix& other,
+                                             int64_t first) {
+  __syncthreads();
+  load_rows<D>(tile, m, first, kColumns);
+  load_rows<D>(other_tile, other, first, kColumns);
+  __syncthreads();
+}
+
 // sums[i][j] += row_of() + 16 i of `a` times column_of() + 16 j of `b`, both rows of D.
 template <int R, int D>
 __device__ __forceinline__ void rows_by_rows(float (&sums)[R][kEach], const float* a, const float* b) {
@@ -195,10 +205,7 @@ __global__ void __launch_bounds__(kBlock, D == 64 ? 2 : 1)
   for (int i = 0; i < R; i++) high[i] = -INFINITY;
   const int64_t keys = a.causal ? min(a.keys, at.first + kRows) : a.keys;
   for (int64_t first = 0; first < keys; first += kColumns) {
-    __syncthreads();
-    load_rows<D>(ks, k, first, kColumns);
-    load_rows<D>(vs, v, first, kColumns);
-    __syncthreads();
+    load_columns<D>(ks, k, vs, v, first);
     float s[R][kEach] = {};
     rows_by_rows<R, D>(s, qs, ks);
 #pragma unroll
@@ -259,10 +266,7 @@ __global__ void __launch_bounds__(kBlock)
   }
   const int64_t keys = a.causal ? min(a.keys, at.first + kRows) : a.keys;
   for (int64_t first = 0; first < keys; first += kColumns) {
-    __syncthreads();
-    load_rows<D>(ks, k, first, kColumns);
-    load_rows<D>(vs, v, first, kColumns);
-    __syncthreads();
+    load_columns<D>(ks, k, vs, v, first);
     float s[R][kEach] = {}, grad[R][kEach] = {};
     rows_by_rows<R, D>(s, qs, ks);
     rows_by_rows<R, D>(grad, dys, vs);
@@ -306,10 +310,7 @@ __global__ void __launch_bounds__(kBlock)
     const Matrix q(a.q, at.batch, head, a.queries, a.head_dim);
     const Matrix dy(g.grad_out, at.batch, head, a.queries, a.value_dim);
     for (int64_t first = a.causal ? at.first / kColumns * kColumns : 0; first < a.queries; first += kColumns) {
-      __syncthreads();
-      load_rows<D>(qs, q, first, kColumns);
-      load_rows<D>(dys, dy, first, kColumns);
-      __syncthreads();
+      load_columns<D>(qs, q, dys, dy, first);
       float weight[R][kEach] = {}, grad[R][kEach] = {};
       rows_by_rows<R, D>(weight, ks, qs);
       rows_by_rows<R, D>(grad, vs, dys);

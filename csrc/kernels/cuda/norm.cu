@@ -132,28 +132,24 @@ __global__ void __launch_bounds__(1024) layer_norm_dx_registers(const __grid_con
     x.load(a.x, r * a.cols, a.cols);
     constexpr int V = rows::Packs<S>::V;
     const auto normalised = [&](int u, int v) { return (convert<float>(x.packs[u].value[v]) - mean) * rstd; };
-    float sum = 0, product = 0;
-    dy.each(a.cols, [&](Pack<S, V>& pack, int u, int at) {
-      float weight[V];
-      rows::parameters<S>(weight, a.weight, a.param_dtype, at, 1.0f);
+    // f(g, element, pack's number, place in the pack) with g = dy * weight.
+    const auto each_weighted = [&](const auto& f) {
+      dy.each(a.cols, [&](Pack<S, V>& pack, int u, int at) {
+        float weight[V];
+        rows::parameters<S>(weight, a.weight, a.param_dtype, at, 1.0f);
 #pragma unroll
-      for (int v = 0; v < V; v++) {
-        const float g = convert<float>(pack.value[v]) * weight[v];
-        sum += g;
-        product += g * normalised(u, v);
-      }
+        for (int v = 0; v < V; v++) f(convert<float>(pack.value[v]) * weight[v], pack.value[v], u, v);
+      });
+    };
+    float sum = 0, product = 0;
+    each_weighted([&](float g, S&, int u, int v) {
+      sum += g;
+      product += g * normalised(u, v);
     });
     const float c0 = a.centered ? rows::reduce(sum, shared[0], 0.0f, Sum()) / n : 0.0f;
     const float c1 = rows::reduce(product, shared[1], 0.0f, Sum()) / n;
-    dy.each(a.cols, [&](Pack<S, V>& pack, int u, int at) {
-      float weight[V];
-      rows::parameters<S>(weight, a.weight, a.param_dtype, at, 1.0f);
-#pragma unroll
-      for (int v = 0; v < V; v++) {
-        const float g = convert<float>(pack.value[v]) * weight[v];
-        pack.value[v] = convert<S>((g - c0 - normalised(u, v) * c1) * rstd);
-      }
-    });
+    each_weighted(
+        [&](float g, S& element, int u, int v) { element = convert<S>((g - c0 - normalised(u, v) * c1) * rstd); });
     dy.store(a.dx, r * a.cols, a.cols);
   });
 }
