@@ -25,7 +25,8 @@ at::Tensor bin_of(const at::Tensor& x, const at::Tensor& edges, BinSearch search
     return (at::searchsorted(edges, x, /*out_int32=*/false, /*right=*/true) - 1).clamp(0, bins - 1);
   const at::Tensor position = (x - edges[0]) * bins / (edges[bins] - edges[0]);
   // NaN and points out of range have no integer.
-  return at::where(position.isfinite(), position, at::zeros_like(position)).clamp(0, bins - 1).to(at::kLong);
+  const at::Tensor finite = at::where(position.isfinite(), position, at::zeros_like(position)).clamp(0, bins);
+  return finite.to(at::kLong).clamp(0, bins - 1);  // as integers: 16-bit floats round bins - 1 up
 }
 
 void scatter(const at::Tensor& points, const at::Tensor& weight, const at::Tensor& hist,
@@ -38,9 +39,12 @@ void scatter(const at::Tensor& points, const at::Tensor& weight, const at::Tenso
     inside = inside.logical_and(x >= e[0]).logical_and(x <= e[bins]);
     index = index * bins + bin_of(x, e, search);
   }
-  const at::Tensor w = weight.defined() ? weight : at::ones({points.size(0)}, hist.options());
-  hist.view(-1).scatter_add_(0, at::where(inside, index, at::zeros_like(index)),
-                             at::where(inside, w, at::zeros_like(w)));
+  // Sums in double: 16-bit floats cannot count beyond a few hundred, and the order of additions is not ours to choose.
+  const auto wide = at::isFloatingType(hist.scalar_type()) ? at::kDouble : hist.scalar_type();
+  const at::Tensor sums = at::zeros({hist.numel()}, hist.options().dtype(wide));
+  const at::Tensor w = weight.defined() ? weight.to(wide) : at::ones({points.size(0)}, sums.options());
+  sums.scatter_add_(0, at::where(inside, index, at::zeros_like(index)), at::where(inside, w, at::zeros_like(w)));
+  hist.view(-1).copy_(sums);
 }
 
 void count(const at::Tensor& points, const at::Tensor& weight, const at::Tensor& hist,

@@ -30,7 +30,7 @@ import torch
 from torch.testing._internal.opinfo.core import OpInfo, UnaryUfuncInfo
 
 from tests.conformance.calls import as_arguments, check_call, crossed, samples_of
-from tests.conformance.compare import Context, Mismatch, call, compare_errors
+from tests.conformance.compare import ASYNCHRONOUS, Context, Mismatch, call, compare_errors
 from tests.conformance.crossing import cloned
 from tests.conformance.derivatives import check_grad, check_gradgrad, check_jvp
 from tests.conformance.families import FAMILIES
@@ -78,6 +78,9 @@ def laid_out(t: torch.Tensor, matrices: bool, elementwise: bool) -> Iterable[tup
 
 # Native takes an expanded slice for one whose elements lie one after another, and reads past its end.
 NATIVE_MISREADS = {"median", "nanmedian", "masked.median"}
+# Windows that overlap name one place twice; with values that are not those of the windows, the one written last stays:
+# on the CPU that of the last window, on a GPU (native's as well) any.
+LAST_WRITE_STAYS = {f"nn.functional.max_unpool{n}d" for n in (1, 2, 3)}
 
 
 def check_layouts(ctx: Context, limit: int | None) -> None:
@@ -90,6 +93,8 @@ def check_layouts(ctx: Context, limit: int | None) -> None:
             if name == "expanded" and ctx.op.name in ("linalg.tensorinv", "linalg.tensorsolve"):
                 continue  # all dimensions make the matrix, which would be singular
             if name == "expanded" and ctx.op.name in NATIVE_MISREADS:
+                continue
+            if name == "expanded" and ASYNCHRONOUS and ctx.op.name in LAST_WRITE_STAYS:
                 continue
             if name == "expanded" and ctx.op.name == "searchsorted" and kwargs.get("sorter") is not None:
                 continue  # sorts other values than these

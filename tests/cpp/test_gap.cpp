@@ -8,6 +8,7 @@
 #include <limits>
 
 #include "core/half.h"
+#include "memory.h"
 #include "values.h"
 
 namespace minitorch {
@@ -51,6 +52,7 @@ void check(int64_t n) {
 }
 
 TEST(Gap, IsTheLargestDifference) {
+  MT_CPU_ONLY();
   for (const int64_t n : {1, 7, 513, 100'003}) {
     check<float, int32_t>(n);
     check<double, int64_t>(n);
@@ -60,6 +62,7 @@ TEST(Gap, IsTheLargestDifference) {
 }
 
 TEST(Gap, OfTheSameBitsIsZero) {
+  MT_CPU_ONLY();
   const Vector<float> a(1000, 1.5f);
   const Gap found = gap(a, a);
   EXPECT_EQ(found.steps, 0);
@@ -68,6 +71,7 @@ TEST(Gap, OfTheSameBitsIsZero) {
 }
 
 TEST(Gap, OfZerosOfBothSignsIsOneOfBitsOnly) {
+  MT_CPU_ONLY();
   Vector<float> a(100, 0.0f), b = a;
   b[70] = -0.0f;
   const Gap found = gap(a, b);
@@ -76,6 +80,7 @@ TEST(Gap, OfZerosOfBothSignsIsOneOfBitsOnly) {
 }
 
 TEST(Gap, ShowsValuesThatAreNotFinite) {
+  MT_CPU_ONLY();
   constexpr double kInf = std::numeric_limits<double>::infinity(), kNaN = std::numeric_limits<double>::quiet_NaN();
   for (const bool second : {false, true}) {
     for (const double value : {kInf, -kInf, kNaN, -kNaN}) {

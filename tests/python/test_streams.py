@@ -135,7 +135,10 @@ def test_elapsed_time_needs_two_timed_recorded_events():
 
 def test_backward_runs_with_another_current_stream():
     x = torch.ones(8).to("minitorch").requires_grad_()
-    with mt.stream(mt.Stream()):
+    side = mt.Stream()
+    side.wait_stream(mt.current_stream())
+    with mt.stream(side):
         y = x * x
         y.backward(torch.ones(8).to("minitorch"))
+    mt.current_stream().wait_stream(side)
     assert torch.equal(x.grad.cpu(), torch.full((8,), 2.0))
