@@ -14,7 +14,7 @@ from rich.console import Console
 
 from minitorch_backend import _C
 from minitorch_backend.bench import case as cases_module
-from minitorch_backend.bench import limits, machine, race, report, results
+from minitorch_backend.bench import heap, limits, machine, race, report, results
 from minitorch_backend.bench.case import Case
 from minitorch_backend.bench.results import Result, Run
 from minitorch_backend.bench.runner import OURS, Runner, Side, compiled, native
@@ -157,6 +157,8 @@ def gate(done: list[Result], old: Run | None, new: Run, force: bool, console: Co
 @click.option("--force", is_flag=True, help="Compare results of different machines or versions too.")
 @click.option("--check", is_flag=True, help="Exit status 1 also when a floor is missed or a case fails.")
 @click.option("--threads", type=click.IntRange(min=1), help="CPU threads (default: torch's own choice).")
+@click.option("--malloc", type=click.Choice(heap.POLICIES), default="pinned", show_default=True,
+              help="The C library's heap, native's memory: in one fixed state, or as it is.")  # fmt: skip
 @click.option("--no-memory", is_flag=True, help="Do not measure peak memory.")
 @click.option("--json", "json_path", type=click.Path(dir_okay=False, path_type=pathlib.Path), default="out/bench.jsonl",
               show_default=True, help="Where the results go, as JSON lines.")  # fmt: skip
@@ -216,8 +218,7 @@ class Command:
             recorded, sides = read_run(pathlib.Path(self.against)), find_sides("native", self.backend, self.folder)
         else:
             sides = find_sides(self.against, self.backend, self.folder)
-        facts = machine.describe()
-        facts["rival"] = sides[0].name
+        facts = machine.describe() | {"malloc": heap.set_policy(self.malloc, self.backend), "rival": sides[0].name}
         reason = results.refuse(recorded, Run(facts, limits.Limits(), {})) if recorded is not None else ""
         if reason and not self.force:
             raise click.ClickException(f"{reason}. --force compares them all the same")

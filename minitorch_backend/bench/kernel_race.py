@@ -19,7 +19,7 @@ from rich.console import Console
 from rich.table import Table
 
 from minitorch_backend.bench import case as cases_module
-from minitorch_backend.bench import kernel_diff, limits, machine, race, report, results
+from minitorch_backend.bench import heap, kernel_diff, limits, machine, race, report, results
 from minitorch_backend.bench.case import Case
 from minitorch_backend.bench.results import Result
 from minitorch_backend.bench.runner import OURS, Runner, Side, native
@@ -128,7 +128,8 @@ def race_file(command: "Command", path: pathlib.Path) -> int:
         raise click.ClickException(str(error)) from None
     rival = native(backend, command.folder)
     mine = Side(path.stem, OURS.device, lambda: in_force(overrides))
-    facts = machine.describe() | {"rival": rival.name, "kernel": str(path)}
+    malloc = heap.set_policy(command.malloc, backend)
+    facts = machine.describe() | {"malloc": malloc, "rival": rival.name, "kernel": str(path)}
     found = limits.measure(backend)
     budget = race.QUICK if command.quick else race.Budget()
     runner = Runner([rival, OURS, mine], found, budget, with_memory=False)

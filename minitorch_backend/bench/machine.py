@@ -14,7 +14,10 @@ import psutil
 import torch
 
 # Settings that change what is measured.
-ENVIRONMENT = ("OMP_NUM_THREADS", "OMP_WAIT_POLICY", "OMP_PROC_BIND", "MINITORCH_ISA", "MINITORCH_POISON")
+ENVIRONMENT = (
+    "OMP_NUM_THREADS", "OMP_WAIT_POLICY", "OMP_PROC_BIND", "MINITORCH_ISA", "MINITORCH_POISON", "GLIBC_TUNABLES",
+    "MALLOC_MMAP_THRESHOLD_", "MALLOC_TRIM_THRESHOLD_", "MALLOC_ARENA_MAX", "LD_PRELOAD",
+)  # fmt: skip
 BUSY = 0.15  # share of the processors that others may use while a case is timed
 
 
@@ -74,11 +77,14 @@ def describe() -> dict:
 # Results of runs that differ in one of these cannot be compared as if only our code had changed.
 SAME_MACHINE = ("processor", "processors", "device", "backend", "isa", "threads", "gpu")
 SAME_VERSION = ("torch", "cuda")
+SAME_POLICY = ("malloc",)
+MISSING = {"malloc": "default"}  # of files from before there was a choice
 
 
-def differences(a: dict, b: dict, keys: tuple[str, ...] = (*SAME_MACHINE, *SAME_VERSION)) -> list[str]:
-    """In what two machines or versions differ, as sentences."""
-    return [f"{key}: {a.get(key)} and {b.get(key)}" for key in keys if a.get(key) != b.get(key)]
+def differences(a: dict, b: dict, keys: tuple[str, ...] = (*SAME_MACHINE, *SAME_VERSION, *SAME_POLICY)) -> list[str]:
+    """In what two machines, versions or ways to measure differ, as sentences."""
+    values = [(key, *(facts.get(key, MISSING.get(key)) for facts in (a, b))) for key in keys]
+    return [f"{key}: {one} and {other}" for key, one, other in values if one != other]
 
 
 def identity(machine: dict) -> str:
