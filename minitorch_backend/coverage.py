@@ -22,7 +22,6 @@ REFUSED = {
     "another library's tensors": "mkldnn_rnn_layer mkldnn_rnn_layer_backward to_mkldnn",
     "weights packed for native's CPU kernels": """_convert_weight_to_int4pack_for_cpu _dyn_quant_matmul_4bit
         _dyn_quant_pack_4bit_weight _weight_int4pack_mm_for_cpu""",
-    "float8 arithmetic": "_scaled_mm _scaled_mm_v2",
     "memory that is a file's": "from_file",
     "being native's CPU, by name": """_scaled_dot_product_flash_attention_for_cpu
         _scaled_dot_product_flash_attention_for_cpu_backward""",

@@ -20,6 +20,7 @@ import torch
 from minitorch_backend import coverage
 from tests.conformance import results
 from tests.conformance.expected_failures import EXPECTED_FAILURES
+from tests.conformance.families import UNCLAIMED
 from tests.conformance.variants import VARIANTS
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
@@ -91,6 +92,11 @@ def conformance(run: dict | None) -> list[str]:
         lines.append(
             f"- `{op}`, {variants.replace(' ', ', ')}, {dtypes.replace(' ', ', ') if dtypes else 'all'}: {why}"
         )
+    by_reason = collections.defaultdict(list)
+    for name, why in UNCLAIMED.items():
+        by_reason[why].append(f"`{name}`")
+    lines += ["", "Entries that are left out:", "", "| entries | why |", "|---|---|"]
+    lines += [f"| {', '.join(entries)} | {why} |" for why, entries in by_reason.items()]
     return [*lines, ""]
 
 

@@ -103,9 +103,19 @@ void ldl_factor(const Tensor& ld, const Tensor& pivots, const Tensor& info, bool
   ldl_factor_kernel(view_of(ld), view_of(pivots), view_of(info), hermitian);
 }
 
+// What linalg_ldl_factor gives: row numbers from 1, negative ones in pairs. Native hands anything else to LAPACK, which
+// then reads and writes outside of the matrices.
+void check_ldl_pivots(const Tensor& pivots, int64_t rows) {
+  const Tensor row = pivots.abs(), unpaired = pivots.lt(0).cumsum(-1).remainder(2).ne(0);
+  const Tensor bad = row.lt(1).logical_or_(row.gt(rows)).logical_or_(unpaired.logical_and(pivots.gt(0)));
+  TORCH_CHECK(!bad.logical_or_(unpaired.narrow(-1, rows - 1, 1)).any().item<bool>(),
+              "linalg.ldl_solve: Expected pivots as linalg.ldl_factor returns them for a matrix of ", rows, " rows");
+}
+
 void ldl_solve(const Tensor& ld, const Tensor& pivots, const Tensor& result, bool upper, bool hermitian) {
   TORCH_INTERNAL_ASSERT(!upper);
   if (result.numel() == 0) return;
+  check_ldl_pivots(pivots, ld.size(-1));
   const Tensor factors = with_batch_of(resolved(ld), 2, result, 2), exchanges = with_batch_of(pivots, 1, result, 2);
   ldl_solve_kernel(view_of(factors), view_of(exchanges), view_of(result), hermitian);
 }

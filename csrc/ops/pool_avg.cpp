@@ -130,6 +130,10 @@ Tensor adaptive_average_backward(const Tensor& dy, const Tensor& x) {
                 " for `gradOutput_` but got dimensions ", dy.dim());
     TORCH_CHECK(dy.dtype() == x.dtype(), "expected scalar type ", x.scalar_type(), " but found ", dy.scalar_type());
   }
+  TORCH_CHECK(x.dim() == a.dims + 1 || x.dim() == a.dims + 2, a.name, "(): ", a.expected, x.sizes());
+  const auto leading = [&](const Tensor& t) { return t.sizes().slice(0, t.dim() - a.dims); };
+  TORCH_CHECK(leading(dy) == leading(x), a.backward_dtype, ": batch and channels of grad_output ", dy.sizes(),
+              " must be those of the input ", x.sizes());
   check_pool_dtype(a.backward_dtype, x, PoolInts::none);
   Tensor dx = empty(x.sizes(), x.scalar_type(), adaptive_format(a, x));
   average_backward(dy, x, dx, a.dims, adaptive_window(), false, std::nullopt);

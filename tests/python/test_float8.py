@@ -1,7 +1,9 @@
-"""Numbers of eight bits: conversions bit for bit as native's, filling, reading and printing."""
+"""Numbers of eight bits: conversions bit for bit as native's, filling, reading, printing, products with scales."""
 
 import pytest
 import torch
+
+from tests.python.twin import check, check_error
 
 DEVICE = "minitorch"
 FORMATS = [
@@ -99,3 +101,116 @@ def test_printing(format, values):
     x = torch.tensor(values).to(format)
     text = repr(x.to(DEVICE)).replace(f"device='{DEVICE}:0',", "")  # which may have made a line too long
     assert text.split() == repr(x).split()
+
+
+FLOAT8 = torch.float8_e4m3fn
+
+
+def operands(rows=15, inner=16, columns=32, first=FLOAT8, second=FLOAT8):
+    torch.manual_seed(3)
+    return torch.randn(rows, inner).to(first), torch.randn(columns, inner).to(second).t()
+
+
+def one(value=2.0, dtype=torch.float32):
+    return torch.tensor(value, dtype=dtype)
+
+
+ROWS, COLUMNS = torch.arange(1.0, 16).view(15, 1), torch.arange(1.0, 33).view(1, 32)
+SCALED = {  # arguments behind the matrices
+    "one scale each": ([one(), one(0.5)], {}),
+    "a scale with dimensions": ([one().view(1, 1, 1)[0], one().view(1)], {}),
+    "rows and columns": ([ROWS, COLUMNS], {}),
+    "bias": ([one(), one(), torch.arange(32.0)], {}),
+    "bias of another dtype": ([one(), one(), torch.arange(32)], {"out_dtype": torch.bfloat16}),
+    "scale of a float8 result": ([one(), one()], {"scale_result": one(4.0), "out_dtype": torch.float8_e5m2}),
+    "scale of another result": ([one(), one()], {"scale_result": one(4.0), "out_dtype": torch.float16}),
+    **{str(d): ([one(), one()], {"out_dtype": d}) for d in (torch.float32, torch.float64, torch.float16, torch.int32)},
+}
+REFUSED = {
+    "scales of two elements": ([torch.ones(2), one()], {}),
+    "scales in double": ([one(dtype=torch.float64), one()], {}),
+    "rows without columns": ([ROWS, one()], {}),
+    "a short bias": ([one(), one(), torch.ones(31)], {}),
+    "a bias with dimensions": ([one(), one(), torch.ones(32, 1)], {}),
+    "a scale of the result in double": ([one(), one()], {"scale_result": one(dtype=torch.float64)}),
+}
+
+
+@pytest.mark.parametrize("second", [FLOAT8, torch.float8_e5m2])
+@pytest.mark.parametrize("name", SCALED)
+def test_scaled_products(name, second):
+    args, options = SCALED[name]
+    check(lambda *a: torch._scaled_mm(*a[:-1], **a[-1]), *operands(second=second), *args, options, exact=False)
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_scaled_products_refused(name):
+    args, options = REFUSED[name]
+    check_error(lambda *a: torch._scaled_mm(*a[:-1], **a[-1]), *operands(), *args, options)
+
+
+@pytest.mark.parametrize("sizes", [(0, 16, 32), (15, 0, 32), (1, 7, 3), (129, 300, 65)])
+def test_scaled_products_of_any_size(sizes):
+    check(lambda a, b, s: torch._scaled_mm(a, b, s, s, out_dtype=torch.float32), *operands(*sizes), one(), exact=False)
+
+
+def test_scaled_products_of_what_is_no_float8():
+    a, b = operands()
+    for first, second in ((a.float(), b.float()), (a, b.bfloat16()), (a[None], b), (a, b[None]), (a, b.t())):
+        check_error(lambda x, y, s: torch._scaled_mm(x, y, s, s), first, second, one())
+
+
+def test_scaled_products_into_a_tensor():
+    a, b = operands()
+    for out in (
+        torch.empty(0),
+        torch.ones(32, 15).t(),
+        torch.ones(15, 32, dtype=torch.int64),
+        torch.ones(15, 32).to(FLOAT8),
+    ):
+        check(lambda x, y, s, o: torch._scaled_mm(x, y, s, s, out=o), a, b, one(), out, exact=False)
+    check_error(
+        lambda x, y, s, o: torch._scaled_mm(x, y, s, s, out_dtype=torch.half, out=o), a, b, one(), torch.ones(3)
+    )
+
+
+RECIPES = {  # scales, recipe and swizzle of each matrix, bias, dtype, contracted dimensions
+    "one scale each": ([one()], [0], [0], [one()], [0], [0], None, torch.bfloat16),
+    "rows and columns": ([ROWS], [1], [0], [COLUMNS], [1], [0], torch.ones(32), None),
+    "no swizzle named": ([one()], [0], [], [one()], [0], [1], None, torch.float32, [1, 0]),
+    "two recipes": ([ROWS], [1], [0], [one()], [0], [0], None, None),
+    "recipes of other devices": ([one()], [3], [0], [one()], [3], [0], None, None),
+    "no scale": ([], [0], [0], [one()], [0], [0], None, None),
+    "no scale of the second": ([one()], [0], [0], [], [0], [0], None, None),
+    "swizzled": ([one()], [0], [1], [one()], [0], [0], None, None),
+    "too many scales": ([torch.ones(2)], [0], [0], [one()], [0], [0], None, None),
+    "rows of another number": ([ROWS[1:]], [1], [0], [COLUMNS], [1], [0], None, None),
+    "columns of another number": ([ROWS], [1], [0], [COLUMNS[:, 1:]], [1], [0], None, None),
+    "rows in one dimension": ([ROWS[:, 0]], [1], [0], [COLUMNS[0]], [1], [0], None, None),
+    "a bias of integers": ([one()], [0], [0], [one()], [0], [0], torch.arange(32), None),
+    "one contracted dimension": ([one()], [0], [0], [one()], [0], [0], None, None, [1]),
+    "contracted dimensions of two sizes": ([one()], [0], [0], [one()], [0], [0], None, None, [0, 0]),
+}
+
+
+@pytest.mark.parametrize("name", RECIPES)
+def test_scaled_products_by_recipe(name):
+    product, args = torch.ops.aten._scaled_mm_v2, (*operands(), *RECIPES[name])
+    try:
+        product(*args)
+    except (RuntimeError, ValueError, IndexError):
+        check_error(product, *args)
+    else:
+        check(product, *args, exact=False)
+
+
+def test_scales_that_are_not_contiguous():
+    texts = []
+    for device in ("cpu", DEVICE):
+        a, b, rows, columns = (t.to(device) for t in (*operands(), ROWS, torch.ones(1, 64)))
+        with pytest.raises(ValueError) as first:
+            torch._scaled_mm(a, b, rows, columns[:, ::2])
+        with pytest.raises(ValueError) as second:
+            torch.ops.aten._scaled_mm_v2(a, b, [rows], [1], [0], [columns[:, ::2]], [1], [0], None, None)
+        texts.append((str(first.value), str(second.value)))
+    assert texts[0] == texts[1]

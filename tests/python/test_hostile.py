@@ -392,6 +392,12 @@ OWN_NAMES = {
     "bags of another shape": lambda x: aten._embedding_bag_dense_backward(
         x.view(2, 3), x[:3].long(), x[:2].long(), x[:2].long(), x[:2].long(), 3, False, 0, None
     ),
+    "adaptive pooling of another batch": lambda x: aten._adaptive_avg_pool2d_backward(
+        x[:1].view(1, 1, 1, 1), x[:1].expand(32768, 1, 2, 2)
+    ),
+    "adaptive pooling of many dimensions": lambda x: aten._adaptive_avg_pool2d_backward(
+        x.view(1, 1, 1, 2, 3), x.view(1, 1, 1, 2, 3)
+    ),
     "more elements than there are numbers": lambda x: torch.triu_indices(2**40, 2**40, device=x.device),
 }
 
@@ -400,6 +406,13 @@ OWN_NAMES = {
 def test_helpers_called_by_their_own_names(name):
     with pytest.raises((RuntimeError, IndexError)):
         OWN_NAMES[name](torch.arange(6.0, device=DEVICE))
+
+
+@pytest.mark.parametrize("pivots", [[0, 1, 2], [1, 2, 4], [1, 2, -3], [-1, 2, 3], [-1, -1, -2], [1, 2, -(2**31)]])
+def test_solving_with_pivots_that_no_factorisation_gives(pivots):
+    factors, right = torch.eye(3, device=DEVICE), torch.ones(3, 2, device=DEVICE)
+    with pytest.raises(RuntimeError, match="Expected pivots as"):
+        torch.linalg.ldl_solve(factors, torch.tensor(pivots, dtype=torch.int32, device=DEVICE), right)
 
 
 @pytest.mark.parametrize("shape", [(0, 3), (3, 0), (2, 0, 4)])
