@@ -94,7 +94,19 @@ __device__ __forceinline__ V block_scan(V value, V* shared, const V& identity, c
 }
 
 template <class C>
-using carried_t = std::conditional_t<std::is_same_v<C, float>, double, C>;
+struct Carried {
+  using type = C;
+};
+template <>
+struct Carried<float> {
+  using type = double;
+};
+template <>
+struct Carried<Complex<float>> {
+  using type = Complex<double>;
+};
+template <class C>
+using carried_t = typename Carried<C>::type;
 
 template <class V>
 struct AddValues {
@@ -278,7 +290,7 @@ void scan(ScanOp op, const TensorView& output, const TensorView& input, int dim)
       break;
     case ScanOp::logsumexp:
       known = dispatch(compute, Types<float, double, Complex<float>, Complex<double>>{},
-                       [&](auto tag) { start(tag, LogAddValues<typename decltype(tag)::type>()); });
+                       [&](auto tag) { start(tag, LogAddValues<carried_t<typename decltype(tag)::type>>()); });
       break;
   }
   if (!known) missing_kernel("scan", name_of(out));

@@ -202,35 +202,58 @@ MT_HD double log_ndtr(double x) {
   return x < -1.0 ? ::log(0.5 * erfcx(-t)) - t * t : ::log1p(-0.5 * ::erfc(t));
 }
 
-// Modified Bessel functions of the first kind, order 0 or 1, times exp(-|x|): the ascending series AS 9.6.10 and the
-// asymptotic one AS 9.7.1.
-MT_HD double bessel_i_scaled(int order, double x) {
-  const double a = ::fabs(x), mu = 4.0 * order * order;
-  double term = 1.0, sum = 1.0;
-  if (a == INFINITY) return order == 0 ? 0.0 : ::copysign(0.0, x);
-  if (a > 25.0) {
-    for (int k = 1; k < 40; k++) {
-      const double odd = 2.0 * k - 1.0, next = term * -(mu - odd * odd) / (8.0 * a * k);
-      if (::fabs(next) > ::fabs(term)) break;
-      term = next;
-      sum += term;
-      if (::fabs(term) < kEpsilon * ::fabs(sum)) break;
-    }
-    sum /= ::sqrt(2.0 * kPi * a);
-  } else {
-    const double z = 0.25 * a * a;
-    for (int k = 1; k < 200; k++) {
-      term *= z / (k * (k + order));
-      sum += term;
-      if (term < kEpsilon * sum) break;
-    }
-    sum *= (order == 0 ? 1.0 : 0.5 * a) * ::exp(-a);
+// Modified Bessel functions of the first kind, order 0 or 1, for a >= 0: the ascending series AS 9.6.10. Terms and sum
+// are kept in two doubles each: an error of (a / 2)^2 weighs a / 2 times as much in the sum, and the terms hand theirs
+// on.
+MT_HD double bessel_i_series(int order, double a) {
+  const double half = 0.5 * a, z = half * half, z_low = ::fma(half, half, -z);
+  double term = 1.0, term_low = 0.0, sum = 1.0, sum_low = 0.0;
+  for (int k = 1; k < 200; k++) {
+    const double divisor = k * (k + order);
+    const double product = term * z, product_low = ::fma(term, z, -product) + (term * z_low + term_low * z);
+    term = product / divisor;
+    term_low = (::fma(-term, divisor, product) + product_low) / divisor;
+    const double next = sum + term, back = next - sum;
+    sum_low += (sum - (next - back)) + (term - back) + term_low;
+    sum = next;
+    if (term < 0.125 * kEpsilon * sum) break;
   }
-  return order == 0 ? sum : ::copysign(sum, x);
+  return (sum + sum_low) * (order == 0 ? 1.0 : half);
+}
+// The same times exp(-a) for large a: the asymptotic series AS 9.7.1.
+MT_HD double bessel_i_far(int order, double a) {
+  const double mu = 4.0 * order * order;
+  double term = 1.0, rest = 0.0;  // beyond the 1, so that it is rounded to once
+  for (int k = 1; k < 40; k++) {
+    const double odd = 2.0 * k - 1.0, next = term * -(mu - odd * odd) / (8.0 * a * k);
+    if (::fabs(next) > ::fabs(term)) break;
+    term = next;
+    rest += term;
+    if (::fabs(term) < kEpsilon) break;
+  }
+  return (1.0 + rest) / ::sqrt(2.0 * kPi * a);
+}
+constexpr double kBesselFar = 25.0;
+
+MT_HD double bessel_i_scaled(int order, double x) {
+  const double a = ::fabs(x);
+  const double value = a == INFINITY    ? 0.0
+                       : a > kBesselFar ? bessel_i_far(order, a)
+                                        : bessel_i_series(order, a) * ::exp(-a);
+  return order == 0 ? value : ::copysign(value, x);
 }
 MT_HD double bessel_i(int order, double x) {
-  const double scaled = bessel_i_scaled(order, x), half = ::exp(0.5 * ::fabs(x));
-  return ::fabs(x) == INFINITY ? (order == 0 ? INFINITY : x) : scaled * half * half;
+  const double a = ::fabs(x);
+  double value = a;
+  if (!(a > kBesselFar)) {
+    value = bessel_i_series(order, a);
+  } else if (a < 709.0) {
+    value = bessel_i_far(order, a) * ::exp(a);
+  } else if (a != INFINITY) {
+    const double half = ::exp(0.5 * a);
+    value = bessel_i_far(order, a) * half * half;
+  }
+  return order == 0 ? value : ::copysign(value, x);
 }
 MT_HD double i0(double x) { return bessel_i(0, x); }
 MT_HD double i1(double x) { return bessel_i(1, x); }
