@@ -1,4 +1,5 @@
 // grid_sampler_2d and grid_sampler_3d with their gradients; affine_grid is PyTorch's composite.
+#include <ATen/Context.h>
 #include <ATen/native/GridSamplerUtils.h>
 #include <torch/library.h>
 
@@ -6,6 +7,7 @@
 #include "bridge/operators.h"
 #include "bridge/tensor.h"
 #include "kernels/grid_sample.h"
+#include "runtime/backend.h"
 
 namespace minitorch {
 namespace {
@@ -69,6 +71,9 @@ std::tuple<Tensor, Tensor> grid_sampler_backward(const Tensor& dy, const Tensor&
                                                  int64_t interpolation, int64_t padding, bool align_corners,
                                                  std::array<bool, 2> wanted) {
   check_same_device({&dy, &x, &grid});
+  if (wanted[0] && !backend().synchronous())  // the image's gradient is summed in any order
+    at::globalContext().alertNotDeterministic(D == 2 ? "grid_sampler_2d_backward_cuda"
+                                                     : "grid_sampler_3d_backward_cuda");
   check<D>(x, grid, interpolation,
            D == 2 ? "grid_sampler_2d_backward_cpu_kernel_impl" : "grid_sampler_3d_backward_cpu");
   TORCH_CHECK(dy.scalar_type() == x.scalar_type(), "expected scalar type ", x.scalar_type(), " but found ",

@@ -322,6 +322,8 @@ std::vector<int64_t> unpooled_sizes(const Tensor& x, const Tensor& indices, IntA
 }
 
 void unpool(const Tensor& x, const Tensor& indices, const Tensor& out, int dims) {
+  // Of values with one index any may stay.
+  at::globalContext().alertNotDeterministic(dims == 2 ? "max_unpooling2d_forward_out" : "max_unpooling3d_forward_out");
   if (const auto bad = scatter(x, indices, out, dims, /*accumulate=*/false))
     TORCH_CHECK(false, "Found an invalid max index: ", *bad, " (output volumes are of size ",
                 c10::Join("x", out.sizes().slice(out.dim() - dims)), ")");

@@ -184,6 +184,16 @@ def test_max_unpool(dims, layout, dtype):
     both(lambda y: unpool(y, indices.to(y.device)), y, dtype)
 
 
+def test_max_unpool_is_not_deterministic():
+    x = torch.ones(1, 1, 2, 2)
+    torch.use_deterministic_algorithms(True)
+    try:
+        same_error(lambda x: F.max_unpool2d(x, x.long(), 2), x)
+        same_error(lambda x: F.max_unpool3d(x[None], x[None].long(), (1, 2, 2)), x)
+    finally:
+        torch.use_deterministic_algorithms(False)
+
+
 def test_lp_pool():
     x = torch.rand(2, 3, 8, 9) + 0.1
     both(lambda x: F.lp_pool2d(x, 2, 3, 2), x, torch.float32)

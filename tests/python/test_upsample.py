@@ -7,7 +7,7 @@ import torch
 import torch.nn.functional as F
 
 from tests.python.layouts import arrange
-from tests.python.twin import DEVICE, check, check_error, twin
+from tests.python.twin import ASYNCHRONOUS, DEVICE, check, check_error, twin
 
 aten = torch.ops.aten
 TOLERANCE = {
@@ -201,6 +201,26 @@ def test_grid_sample_layouts(layout):
     x = arrange(image((2, 5, 6, 7), torch.float32, grad=False), layout).requires_grad_()
     points = grid(2, (3, 4), 2).permute(0, 2, 1, 3).requires_grad_()
     check(lambda x, g: F.grid_sample(x, g, align_corners=False), x, points, rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize("dims", [2, 3])
+def test_grid_sample_where_order_matters(dims):
+    """The image's gradient is summed in any order on a GPU, which native says likewise; that of the grid is not."""
+    x = image((1, 2) + (4,) * dims, torch.float32).detach().to(DEVICE)
+    points = grid(1, (2,) * dims, dims).detach().to(DEVICE)
+    torch.use_deterministic_algorithms(True)
+    try:
+        F.grid_sample(x, points.requires_grad_(), align_corners=False).sum().backward()
+        loss = F.grid_sample(x.requires_grad_(), points, align_corners=False).sum()
+        if ASYNCHRONOUS:
+            with pytest.raises(
+                RuntimeError, match=f"^grid_sampler_{dims}d_backward_cuda does not have a deterministic"
+            ):
+                loss.backward()
+        else:
+            loss.backward()
+    finally:
+        torch.use_deterministic_algorithms(False)
 
 
 def test_grid_sample_on_pixels_and_beyond():
