@@ -111,6 +111,13 @@ def test_layouts(view):
     compare([make(2, 24, 20, 16, seed=s) for s in range(3)], view=view)
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
+def test_more_heads_than_a_grid_has(dtype):
+    compare([make(9000, 8, 2, 3, dtype=dtype, seed=i) / 2 for i in range(3)], is_causal=True)
+    q, k, v = make(1, 70000, 2, 3, dtype=dtype) / 2, *(make(1, 35000, 2, 3, dtype=dtype, seed=i) / 2 for i in (1, 2))
+    compare([q, k, v], enable_gqa=True)
+
+
 def test_three_dimensions_and_empty():
     compare([make(3, 20, 8), make(3, 20, 8), make(3, 20, 8)])
     empty = torch.empty(2, 3, 0, 8, device=DEVICE)

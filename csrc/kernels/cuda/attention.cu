@@ -228,35 +228,63 @@ void by_shape(const char* name, const AttentionArgs& a, const F& f) {
   if (!known) missing_kernel(name, name_of(a.dtype));
 }
 
-template <class Kernel, class... Rest>
-void start(Kernel kernel, dim3 grid, int64_t floats, const Rest&... rest) {
-  const auto bytes = static_cast<int>(floats * 4);
-  if (bytes > 48 << 10)
-    cuda::check(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, bytes),
-                "asking for shared memory");
-  kernel<<<grid, 32 * kWarps, static_cast<size_t>(bytes), cuda::current_stream()>>>(rest...);
-}
-
 int64_t tiles_of(const AttentionArgs& a) { return kTile * (a.head_dim + a.value_dim + 2); }
 dim3 grid_of(int64_t rows, int64_t heads) {
   return dim3(static_cast<unsigned>(ceil_div(rows, kWarps)), static_cast<unsigned>(heads));
 }
 
+// Some of the batch and of the heads.
+struct Slice {
+  int64_t first, count, first_head, heads, group;  // group: query heads that share a key head
+
+  AttentionOperand of(AttentionOperand o, DType dtype, bool by_key_head = false) const {
+    if (o.data == nullptr) return o;
+    const int64_t head = by_key_head ? first_head / group : first_head;
+    o.data += (first * o.batch + head * o.head) * static_cast<int64_t>(size_of(dtype));
+    return o;
+  }
+  AttentionArgs of(AttentionArgs a) const {
+    a.q = of(a.q, a.dtype), a.mask = of(a.mask, a.dtype);
+    a.k = of(a.k, a.dtype, true), a.v = of(a.v, a.dtype, true);
+    a.batch = count, a.heads = heads, a.kv_heads = heads / group;
+    return a;
+  }
+  int64_t first_row(const AttentionArgs& whole) const { return (first * whole.heads + first_head) * whole.queries; }
+};
+
+// Calls f(slice) for parts of the problem that a launch can have, whose grid ends at 65535 heads.
+template <class F>
+void for_each_slice(const AttentionArgs& a, const F& f) {
+  constexpr int64_t kMost = 65535;
+  const int64_t group = a.heads / a.kv_heads;
+  if (group > kMost) throw std::runtime_error("minitorch: attention with so many heads is not implemented on cuda");
+  const int64_t heads = a.heads <= kMost ? a.heads : kMost / group * group,
+                batch = a.heads <= kMost ? kMost / heads : 1;
+  for (int64_t b = 0; b < a.batch; b += batch)
+    for (int64_t h = 0; h < a.heads; h += heads)
+      f(Slice{b, std::min(batch, a.batch - b), h, std::min(heads, a.heads - h), group});
+}
+
+void forward_slice(const AttentionArgs& a, const AttentionOperand& out, float* lse) {
+  if (attention_half_forward(a, out, lse)) return;
+  by_shape("attention", a, [&](auto tag, auto registers) {
+    launch_kernel(&forward_kernel<typename decltype(tag)::type, decltype(registers)::value>,
+                  grid_of(a.queries, a.batch * a.heads), 32 * kWarps, (tiles_of(a) + kWarps * a.head_dim) * 4, a, out,
+                  lse);
+  });
+}
+
 void forward(const AttentionArgs& a, const AttentionOperand& out, float* lse) {
   if (a.batch * a.heads * a.queries == 0) return;
-  if (attention_half_forward(a, out, lse) || attention_float_forward(a, out, lse))
-    return cuda::check_launch("launching attention");
-  by_shape("attention", a, [&](auto tag, auto registers) {
-    start(&forward_kernel<typename decltype(tag)::type, decltype(registers)::value>,
-          grid_of(a.queries, a.batch * a.heads), tiles_of(a) + kWarps * a.head_dim, a, out, lse);
-  });
+  if (!attention_float_forward(a, out, lse))
+    for_each_slice(a, [&](const Slice& s) { forward_slice(s.of(a), s.of(out, a.dtype), lse + s.first_row(a)); });
   cuda::check_launch("launching attention");
 }
 
-void backward(const AttentionArgs& a, const AttentionGradients& g) {
-  if (a.batch * a.heads == 0) return;
-  if (attention_hopper_backward(a, g)) return cuda::check_launch("launching the gradient of attention");
-  const int64_t floats = tiles_of(a) + kWarps * (a.head_dim + a.value_dim), rows = a.batch * a.heads * a.queries;
+void backward_slice(const AttentionArgs& a, const AttentionGradients& g) {
+  if (attention_hopper_backward(a, g)) return;
+  const int64_t shared_bytes = (tiles_of(a) + kWarps * (a.head_dim + a.value_dim)) * 4;
+  const int64_t rows = a.batch * a.heads * a.queries;
   const Scratch memory(rows * 4);
   float* delta = memory.get<float>();
   by_shape("attention_backward", a, [&](auto tag, auto registers) {
@@ -264,10 +292,23 @@ void backward(const AttentionArgs& a, const AttentionGradients& g) {
     constexpr int N = decltype(registers)::value;
     if (rows > 0) delta_kernel<S><<<grid_for(rows * 32), kThreads, 0, cuda::current_stream()>>>(a, g, delta);
     if (attention_half_backward(a, g, delta) || attention_float_backward(a, g, delta)) return;
-    if (rows > 0) {
-      start(&query_gradient<S, N>, grid_of(a.queries, a.batch * a.heads), floats, a, g, delta);
-    }
-    if (a.keys > 0) start(&key_gradient<S, N>, grid_of(a.keys, a.batch * a.kv_heads), floats, a, g, delta);
+    const auto start = [&](auto kernel, int64_t count, int64_t heads) {
+      if (count > 0) launch_kernel(kernel, grid_of(count, heads), 32 * kWarps, shared_bytes, a, g, delta);
+    };
+    start(&query_gradient<S, N>, a.queries, a.batch * a.heads);
+    start(&key_gradient<S, N>, a.keys, a.batch * a.kv_heads);
+  });
+}
+
+void backward(const AttentionArgs& a, const AttentionGradients& g) {
+  if (a.batch * a.heads == 0) return;
+  for_each_slice(a, [&](const Slice& s) {
+    backward_slice(s.of(a), {.grad_out = s.of(g.grad_out, a.dtype),
+                             .out = s.of(g.out, a.dtype),
+                             .lse = g.lse + s.first_row(a),
+                             .grad_q = s.of(g.grad_q, a.dtype),
+                             .grad_k = s.of(g.grad_k, a.dtype, true),
+                             .grad_v = s.of(g.grad_v, a.dtype, true)});
   });
   cuda::check_launch("launching the gradient of attention");
 }

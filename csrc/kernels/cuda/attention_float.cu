@@ -347,10 +347,7 @@ template <class Kernel, class... Rest>
 void start(Kernel kernel, int64_t rows, int64_t heads, int tile, int width, int own, int met, const Rest&... rest) {
   if (rows * heads == 0) return;
   const int bytes = ((own * tile + met * kColumns) * (width + 4) + tile * kWeights) * 4;
-  cuda::check(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, bytes),
-              "asking for shared memory");
-  kernel<<<static_cast<unsigned>(ceil_div(rows, int64_t{tile}) * heads), kBlock, static_cast<size_t>(bytes),
-           cuda::current_stream()>>>(rest...);
+  launch_kernel(kernel, static_cast<unsigned>(ceil_div(rows, int64_t{tile}) * heads), kBlock, bytes, rest...);
 }
 
 template <int D>

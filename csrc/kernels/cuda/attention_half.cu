@@ -23,10 +23,7 @@ void by_shape(const AttentionArgs& a, const F& f) {
 
 template <class Kernel, class... Rest>
 void start(Kernel kernel, int64_t blocks, int64_t heads, int threads, int bytes, const Rest&... rest) {
-  cuda::check(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, bytes),
-              "asking for shared memory");
-  const dim3 grid(static_cast<unsigned>(blocks), static_cast<unsigned>(heads));
-  kernel<<<grid, static_cast<unsigned>(threads), static_cast<size_t>(bytes), cuda::current_stream()>>>(rest...);
+  launch_kernel(kernel, dim3(static_cast<unsigned>(blocks), static_cast<unsigned>(heads)), threads, bytes, rest...);
 }
 
 }  // namespace

@@ -178,10 +178,8 @@ bool launch(const AttentionArgs& a, const AttentionOperand& out, float* lse) {
       !map_rows<S, D>(&k, a.k, a.keys, a.kv_heads, a.batch, kKeys) ||
       !map_rows<S, D>(&v, a.v, a.keys, a.kv_heads, a.batch, kKeys))
     return false;
-  cuda::check(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, shared_bytes<D>()),
-              "asking for shared memory");
   const dim3 grid(static_cast<unsigned>(ceil_div(a.queries, kQueries)), static_cast<unsigned>(a.batch * a.heads));
-  kernel<<<grid, kThreadCount, shared_bytes<D>(), cuda::current_stream()>>>(a, q, k, v, out, lse);
+  launch_kernel(kernel, grid, kThreadCount, shared_bytes<D>(), a, q, k, v, out, lse);
   return true;
 }
 

@@ -335,10 +335,8 @@ __global__ void __launch_bounds__(kThreadCount, 1)
 
 template <class Kernel, class... Rest>
 void start(Kernel kernel, int64_t rows, int64_t heads, int bytes, const Rest&... rest) {
-  cuda::check(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, bytes),
-              "asking for shared memory");
   const dim3 grid(static_cast<unsigned>(ceil_div(rows, kMine)), static_cast<unsigned>(heads));
-  kernel<<<grid, kThreadCount, static_cast<size_t>(bytes), cuda::current_stream()>>>(rest...);
+  launch_kernel(kernel, grid, kThreadCount, bytes, rest...);
 }
 
 template <class S, int D>

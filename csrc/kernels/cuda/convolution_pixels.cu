@@ -52,11 +52,9 @@ void start(const Job& job, int64_t parts, bool exact) {
   if constexpr (std::is_same_v<S, float>) {
     if (exact) kernel = &conv_kernel<S, Job, true>;
   }
-  cuda::check(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, bytes),
-              "asking for shared memory");
   const dim3 grid(static_cast<unsigned>(ceil_div(job.m, kRows) * ceil_div(job.n, kColumns)),
                   static_cast<unsigned>(parts));
-  kernel<<<grid, kThreadCount, bytes, cuda::current_stream()>>>(job);
+  launch_kernel(kernel, grid, kThreadCount, bytes, job);
 }
 
 // ---- On Hopper's matrix units --------------------------------------------------------------------------------------

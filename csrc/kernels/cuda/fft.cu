@@ -211,12 +211,7 @@ void run_pass(Pass<R> a) {
   const int64_t wanted = std::max<int64_t>(ceil_div(kBlockElements, a.length), a.adjacent_in || a.adjacent_out ? 8 : 1);
   a.lines_per_block = static_cast<int>(std::max<int64_t>(1, std::min({wanted, longest<R>() / a.length, a.lines})));
   const int64_t bytes = 2 * int64_t{a.lines_per_block} * a.length * static_cast<int64_t>(sizeof(Complex<R>));
-  if (bytes > 48 << 10)
-    cuda::check(cudaFuncSetAttribute(transform_lines<R>, cudaFuncAttributeMaxDynamicSharedMemorySize,
-                                     static_cast<int>(kSharedBytes)),
-                "asking for shared memory");
-  transform_lines<R><<<static_cast<unsigned>(ceil_div(a.lines, a.lines_per_block)), kThreads,
-                       static_cast<size_t>(bytes), cuda::current_stream()>>>(a);
+  launch_kernel(&transform_lines<R>, static_cast<unsigned>(ceil_div(a.lines, a.lines_per_block)), kThreads, bytes, a);
 }
 
 Joint<2> joint_of(int64_t count, int64_t stride_in, int64_t stride_out) {

@@ -84,11 +84,9 @@ bool launch(const Strided<S>& p, const Loader& loader, const Shares& shares) {
                              64))
       return false;
   }
-  cuda::check(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, shared_bytes<Columns>()),
-              "asking for shared memory");
   const int64_t blocks = std::min<int64_t>(work.units, cuda::multiprocessors());
-  kernel<<<static_cast<unsigned>(blocks), kThreadCount, shared_bytes<Columns>(), cuda::current_stream()>>>(
-      p, loader, c_map, part_map, work);
+  launch_kernel(kernel, static_cast<unsigned>(blocks), kThreadCount, shared_bytes<Columns>(), p, loader, c_map,
+                part_map, work);
   return true;
 }
 

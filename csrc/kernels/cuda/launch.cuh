@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cstring>
 #include <stdexcept>
+#include <type_traits>
 
 #include "core/convert.h"
 #include "core/dtype.h"
@@ -25,6 +26,23 @@ inline int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
 inline unsigned grid_for(int64_t n, int per_thread = 1) {
   const int64_t wanted = ceil_div(n, int64_t{kThreads} * per_thread);
   return static_cast<unsigned>(std::clamp<int64_t>(wanted, 1, int64_t{cuda::multiprocessors()} * 32));
+}
+
+// Lets blocks of `kernel` have this much shared memory besides what it declares.
+template <class Kernel>
+void allow_shared(Kernel kernel, int64_t bytes) {
+  if (bytes <= 48 << 10) return;  // which every kernel may have
+  cuda::check(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(bytes)),
+              "asking for shared memory");
+}
+
+// Starts `kernel` on the current stream with that much shared memory.
+template <class... Parameters>
+void launch_kernel(void (*kernel)(Parameters...), dim3 grid, int threads, int64_t shared_bytes,
+                   const std::type_identity_t<Parameters>&... arguments) {
+  allow_shared(kernel, shared_bytes);
+  kernel<<<grid, static_cast<unsigned>(threads), static_cast<size_t>(shared_bytes), cuda::current_stream()>>>(
+      arguments...);
 }
 
 // for (int64_t i : each index of the grid) in a kernel.
