@@ -74,10 +74,14 @@ part_cpp() {
 
 part_sanitizer() {
   [ -x "$tests" ] || { echo "sanitizer: not run, GoogleTest is missing" | tee -a "$results/summary.txt"; return; }
-  local tool filter='-Environment*:CpuBackend*:FormatBytes*:BlockSize*:CachingAllocator*:Math*:Half*:*Large*:*Long*'
+  local tool options filter='-Environment*:CpuBackend*:FormatBytes*:BlockSize*:CachingAllocator*:Math*:Half*:*Large*:*Long*'
   for tool in memcheck racecheck initcheck synccheck; do
+    # initcheck does not see what Hopper's copy engine writes (a kernel that reads a box that another has just stored is
+    # reported, with the right values): what reads the parts of a product or an image from it is left out there.
+    options=()
+    [ "$tool" = initcheck ] && options=(--kernel-name-exclude 'regex=finish_rest|add_kernel|write_weight|stage_kernel')
     MINITORCH_BACKEND=cuda MINITORCH_LAUNCH_BLOCKING=1 run "sanitizer-$tool" "$(limit sanitizer 240)" "sanitizer_$tool.log" \
-      compute-sanitizer --tool "$tool" --error-exitcode 9 "$tests" --gtest_filter="$filter"
+      compute-sanitizer --tool "$tool" "${options[@]}" --error-exitcode 9 "$tests" --gtest_filter="$filter"
   done
 }
 
@@ -86,7 +90,7 @@ part_sanitizer() {
 one_file() {
   local name code
   name=$(basename "$1" .py)
-  case $name in test_gpu_hazards | test_multi_gpu | test_streams) export MINITORCH_LAUNCH_BLOCKING=0 ;; esac
+  case $name in test_gpu_hazards | test_gpu_streams | test_multi_gpu | test_streams) export MINITORCH_LAUNCH_BLOCKING=0 ;; esac
   timeout 400 "$python" -m pytest -q --timeout=90 -p no:cacheprovider --tb=short \
     --junitxml="$results/python/$name.xml" "$1" >"$results/python/$name.log" 2>&1
   code=$?

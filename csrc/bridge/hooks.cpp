@@ -46,7 +46,7 @@ struct Hooks final : at::PrivateUse1HooksInterface {
   void resizePrivateUse1Bytes(const c10::Storage& storage, size_t bytes) const override {
     at::DataPtr fresh = allocate_data(index_of(storage), bytes);
     const size_t kept = std::min(bytes, storage.nbytes());
-    if (kept > 0) device_allocator()->copy_data(fresh.get(), storage.data(), kept);
+    if (kept > 0) backend().copy_bytes(fresh.get(), storage.data(), kept, backend().current_stream(index_of(storage)));
     storage.set_data_ptr_noswap(std::move(fresh));
     storage.set_nbytes(bytes);
   }

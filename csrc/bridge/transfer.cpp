@@ -6,7 +6,6 @@
 #include "bridge/pinned.h"
 #include "bridge/tensor.h"
 #include "runtime/backend.h"
-#include "runtime/device_memory.h"
 
 namespace minitorch {
 namespace {
@@ -25,7 +24,9 @@ bool runs_match(const at::Tensor& a, const at::Tensor& b) {
 
 at::Tensor device_stage(const at::Tensor& like, at::ScalarType dtype) { return empty(like.sizes(), dtype); }
 
-bool pinned(const at::Tensor& host) { return pinned_allocator().owns(host.const_data_ptr()); }
+// Whether the storage is our allocator's own: pinned memory may also come by way of NumPy or DLPack, and then nobody
+// could tell when it is free.
+bool pinned(const at::Tensor& host) { return pinned_host_allocator()->is_simple_data_ptr(host.storage().data_ptr()); }
 
 // Pinned memory may be written by the device after the call; its allocator must not hand it out before that.
 void keep_until_done(const at::Tensor& host, Stream stream) {

@@ -6,6 +6,7 @@ import json
 import os
 import pathlib
 import re
+import shutil
 import subprocess
 import sys
 
@@ -101,6 +102,46 @@ def test_bare_import_of_torch_brings_the_device():
         "import torch; print((torch.ones(2, device='minitorch') + 1).cpu().tolist())", TORCH_DEVICE_BACKEND_AUTOLOAD="1"
     )
     assert done.stdout.strip() == "[2.0, 2.0]", done.stderr
+
+
+CUDA_LIBRARY = ROOT / "minitorch_backend" / "lib" / "libminitorch_cuda.so"
+needs_cuda_library = pytest.mark.skipif(not CUDA_LIBRARY.exists(), reason="built without CUDA")
+
+
+@needs_cuda_library
+def test_the_cuda_library_stands_on_its_own():
+    """Neither the driver nor CUDA's runtime is needed to load it: machines without a GPU have the same package."""
+    readelf = shutil.which("readelf")
+    if readelf is None:
+        pytest.skip("no readelf")
+    listed = subprocess.run([readelf, "-d", str(CUDA_LIBRARY)], capture_output=True, text=True, check=True).stdout
+    needed = re.findall(r"NEEDED.*\[(.+)\]", listed)
+    assert "libminitorch.so" in needed and not [n for n in needed if "cuda" in n or "cublas" in n or "cudnn" in n]
+
+
+OLD_DRIVER = """
+int cuInit(unsigned flags) { return 0; }
+int cuDriverGetVersion(int* version) { *version = 11040; return 0; }
+"""
+
+
+@needs_cuda_library
+@pytest.mark.parametrize("backend", ["cuda", ""])
+def test_a_driver_that_is_too_old(backend, tmp_path):
+    """One sentence says what is there and what is needed; unless the GPU was asked for, the device is the CPU's."""
+    if (cc := shutil.which("cc") or shutil.which("gcc")) is None:
+        pytest.skip("no C compiler")
+    (tmp_path / "driver.c").write_text(OLD_DRIVER)
+    command = [cc, "-shared", "-fPIC", str(tmp_path / "driver.c"), "-o", str(tmp_path / "libcuda.so.1")]
+    subprocess.run(command, check=True)
+    code = "import torch, minitorch_backend; print(torch.minitorch.get_device_properties().backend)"
+    done = python(code, MINITORCH_BACKEND=backend, LD_LIBRARY_PATH=str(tmp_path))
+    sentence = "the NVIDIA driver is too old: it serves CUDA 11.4, this build needs "
+    if backend == "cuda":
+        assert done.returncode == 1 and sentence in done.stderr, done.stderr
+    else:
+        assert done.stdout == "cpu\n", done.stderr
+        assert not done.stderr or sentence in done.stderr
 
 
 @pytest.mark.parametrize("isa", BUILD_INFO["isas"])

@@ -257,3 +257,14 @@ def test_data_parallel_by_hand():
     total.backward()
     for w, e in zip(weights, expected, strict=True):
         torch.testing.assert_close(w.grad.cpu(), e, rtol=1e-4, atol=1e-5)
+
+
+def test_a_storage_grows_on_the_device_that_is_not_current():
+    """What it holds is copied after the work of its own device."""
+    for _ in range(5):
+        x = torch.ones(2048, 2048, device=SECOND)
+        for _ in range(20):
+            x = (x @ x) / 2048
+        x.add_(2)
+        x.untyped_storage().resize_(2 * x.nbytes)
+        assert (x == 3).all().item() and x.device == SECOND

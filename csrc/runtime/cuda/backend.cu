@@ -355,6 +355,7 @@ void check_launch(const char* kernel) {
   cudaError_t error = cudaGetLastError();
   if (error == cudaSuccess && blocking) error = cudaStreamSynchronize(current_stream());
   check(error, kernel);
+  if (blocking) raise_fault();
 }
 
 }  // namespace cuda

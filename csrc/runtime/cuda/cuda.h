@@ -14,8 +14,8 @@ inline void check(cudaError_t error, const char* what) {
   if (error != cudaSuccess) fail(error, what);
 }
 
-// After a launch: a bad configuration shows itself here, and with MINITORCH_LAUNCH_BLOCKING=1 a fault in the kernel
-// too.
+// After a launch: a bad configuration shows itself here, and with MINITORCH_LAUNCH_BLOCKING=1 a fault in the kernel and
+// what it reports too.
 void check_launch(const char* kernel);
 
 // The calling thread's current stream on its current device.
