@@ -24,6 +24,7 @@ from minitorch_backend.bench.case import Case, Setup, Work, forward, short, trai
 sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "examples"))
 
 BF16 = torch.bfloat16
+MEMORY_FLOOR = {"cpu": None, "cuda": 1.0}  # on the CPU the system's figures are too coarse for a floor on every model
 
 
 def images(*shape: int, classes: int) -> Callable[[Setup], tuple]:
@@ -68,11 +69,10 @@ def model(name, build, shape, classes, backend, dtype=torch.float32, floor=None,
     size = "x".join(map(str, shape))
     moved = float(parameters * dtype.itemsize)
     common = {"dtype": dtype, "backends": (backend,)}
+    floors = {"floor": floor, "memory_floor": MEMORY_FLOOR[backend]}
     return [
         Case(f"{name} {size} {short(dtype)}", infer, moved, float(flops), **common),
-        Case(
-            f"{name} fwd+bwd {size} {short(dtype)}", train, 3 * moved, 3.0 * flops, floor=floor, quick=quick, **common
-        ),
+        Case(f"{name} fwd+bwd {size} {short(dtype)}", train, 3 * moved, 3.0 * flops, quick=quick, **floors, **common),
     ]
 
 
@@ -99,7 +99,8 @@ def step(name, build, shape, classes, backend, optimizer, floor=None, last=False
         return work
 
     size = "x".join(map(str, shape))
-    return Case(f"{name} training step {size} bf16 autocast", make, backends=(backend,), floor=floor)
+    title = f"{name} training step {size} bf16 autocast"
+    return Case(title, make, backends=(backend,), floor=floor, memory_floor=MEMORY_FLOOR[backend])
 
 
 def adamw(parameters) -> torch.optim.Optimizer:

@@ -1,7 +1,7 @@
 // Matrix products of float in plain arithmetic: a block computes 128 x 128 results, a thread 8 x 8 of them, from panels
 // of 8 along k. The next panel is on its way from memory while one is multiplied. Where tiles fill the matrices
 // exactly, a form of the kernel without questions about edges does it: those cost registers, and with them a quarter of
-// the speed.
+// the speed. Where k is split, the blocks of a cluster add their parts in shared memory before anything is written.
 #include "kernels/cuda/gemm_problem.cuh"
 
 namespace minitorch {
@@ -55,9 +55,14 @@ struct PanelLoad {
   }
 };
 
-// Four neighbours of a row of C, inside of the matrix.
-__device__ __forceinline__ void emit_whole(const Strided<float>& p, const tile::Split& split, int64_t part,
-                                           int64_t batch, int64_t i, int64_t j, const float* sums) {
+// Four neighbours of a row of C; Whole: inside of the matrix.
+template <bool Whole>
+__device__ __forceinline__ void emit_four(const Strided<float>& p, const tile::Split& split, int64_t part,
+                                          int64_t batch, int64_t i, int64_t j, const float (&sums)[4]) {
+  if constexpr (!Whole) {
+    if (i < p.m) emit_pack(p, split, part, batch, i, j, sums);
+    return;
+  }
   if (split.splits > 1) {
     float* const to = static_cast<float*>(split.partial) + ((part * p.batch + batch) * p.m + i) * p.n + j;
     *reinterpret_cast<float4*>(to) = make_float4(sums[0], sums[1], sums[2], sums[3]);
@@ -76,9 +81,26 @@ __device__ __forceinline__ void emit_whole(const Strided<float>& p, const tile::
   *reinterpret_cast<float4*>(to) = make_float4(x[0], x[1], x[2], x[3]);
 }
 
-template <bool AK, bool BK, bool Whole>
+// Adds the tiles that the blocks of a cluster hold, in their order; each block emits a share of the result.
+template <bool Whole>
+__device__ __forceinline__ void emit_cluster(const Strided<float>& p, const tile::Split& split, int64_t part,
+                                             int64_t batch, int64_t i0, int64_t j0, const float* own) {
+  const uint32_t blocks = cluster::blocks();
+  for (uint32_t at = cluster::rank() * 256 + threadIdx.x; at < kSide * kSide / 4; at += blocks * 256) {
+    float sums[4] = {};
+#pragma unroll 4
+    for (uint32_t other = 0; other < blocks; other++) {
+      const float4 x = cluster::load(own + at * 4, other);
+      sums[0] += x.x, sums[1] += x.y, sums[2] += x.z, sums[3] += x.w;
+    }
+    emit_four<Whole>(p, split, part, batch, i0 + at / (kSide / 4), j0 + at % (kSide / 4) * 4, sums);
+  }
+}
+
+template <bool AK, bool BK, bool Whole, bool Clusters>
 __global__ void __launch_bounds__(256, 2)
     float_kernel(const __grid_constant__ Strided<float> p, BandOrder order, tile::Split split) {
+  extern __shared__ __align__(16) float sums_of_block[];  // [kSide][kSide], in a cluster
   __shared__ __align__(16) float as[2][kDepth][kPitch], bs[2][kDepth][kPitch];
   const int warp = static_cast<int>(threadIdx.x) / 32, lane = static_cast<int>(threadIdx.x) % 32;
   // A warp has 32 x 64 results; a thread four rows and columns of each half of them.
@@ -138,18 +160,24 @@ __global__ void __launch_bounds__(256, 2)
       __syncthreads();
       current ^= 1;
     }
+    if constexpr (Clusters) {
 #pragma unroll
-    for (int x = 0; x < 8; x++) {
-      const int64_t i = i0 + ti + x / 4 * 16 + x % 4;
-      if (!Whole && i >= p.m) continue;
+      for (int x = 0; x < 8; x++)
 #pragma unroll
-      for (int h = 0; h < 2; h++) {
-        if constexpr (Whole) {
-          emit_whole(p, split, part, batch, i, j0 + tj + h * 32, &sums[x][h * 4]);
-        } else {
-          emit_pack(p, split, part, batch, i, j0 + tj + h * 32,
-                    {sums[x][h * 4], sums[x][h * 4 + 1], sums[x][h * 4 + 2], sums[x][h * 4 + 3]});
-        }
+        for (int h = 0; h < 2; h++)
+          *reinterpret_cast<float4*>(&sums_of_block[(ti + x / 4 * 16 + x % 4) * kSide + tj + h * 32]) =
+              make_float4(sums[x][h * 4], sums[x][h * 4 + 1], sums[x][h * 4 + 2], sums[x][h * 4 + 3]);
+      cluster::sync();
+      emit_cluster<Whole>(p, split, part / cluster::blocks(), batch, i0, j0, sums_of_block);
+      cluster::sync();  // the others have read
+    } else {
+#pragma unroll
+      for (int x = 0; x < 8; x++) {
+        const int64_t i = i0 + ti + x / 4 * 16 + x % 4;
+#pragma unroll
+        for (int h = 0; h < 2; h++)
+          emit_four<Whole>(p, split, part, batch, i, j0 + tj + h * 32,
+                           {sums[x][h * 4], sums[x][h * 4 + 1], sums[x][h * 4 + 2], sums[x][h * 4 + 3]});
       }
     }
   }
@@ -159,7 +187,11 @@ template <bool AK, bool BK>
 void launch(const Strided<float>& p) {
   const bool whole =
       p.m % kSide == 0 && p.n % kSide == 0 && p.k % kDepth == 0 && p.a_vectors && p.b_vectors && p.c_packs;
-  launch_tiles(whole ? &float_kernel<AK, BK, true> : &float_kernel<AK, BK, false>, p, kSide, kSide, kDepth, 256, 0, 2);
+  const auto alone = whole ? &float_kernel<AK, BK, true, false> : &float_kernel<AK, BK, false, false>;
+  const auto together = whole ? &float_kernel<AK, BK, true, true> : &float_kernel<AK, BK, false, true>;
+  static const cluster::Room room(together, 256, kSide * kSide * 4);
+  const Clustered<float> clustered{together, room};
+  launch_tiles(alone, p, {kSide, kSide, kDepth, 256, 0, 2}, &clustered);
 }
 
 }  // namespace

@@ -9,8 +9,8 @@ namespace {
 template <class S, bool AK, bool BK>
 void launch(const Strided<S>& p) {
   constexpr int kColumns = 128, bytes = (tensor::kRows + kColumns) * tensor::kDepth * 2 * tensor::kStages;
-  launch_tiles(&tensor::multistage_kernel<S, kColumns, AK, BK>, p, tensor::kRows, kColumns, tensor::kDepth, kColumns,
-               bytes, 2);
+  launch_tiles(&tensor::multistage_kernel<S, kColumns, AK, BK>, p,
+               {tensor::kRows, kColumns, tensor::kDepth, kColumns, bytes, 2});
 }
 
 template <class S>

@@ -120,8 +120,8 @@ __global__ void __launch_bounds__(kThreadCount)
 
 template <bool AK, int Columns>
 void launch(const Strided<float>& p) {
-  launch_tiles(&thin_kernel<AK, Columns>, p, kRows, Columns, kDepth, kThreadCount,
-               Panels<AK, Columns>::kBytes * kStages, 4);
+  launch_tiles(&thin_kernel<AK, Columns>, p,
+               {kRows, Columns, kDepth, kThreadCount, Panels<AK, Columns>::kBytes * kStages, 4});
 }
 
 template <int Columns>

@@ -29,18 +29,13 @@ inline unsigned grid_for(int64_t n, int per_thread = 1) {
 }
 
 // Lets blocks of `kernel` have this much shared memory besides what it declares.
-template <class Kernel>
-void allow_shared(Kernel kernel, int64_t bytes) {
-  if (bytes <= 48 << 10) return;  // which every kernel may have
-  cuda::check(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(bytes)),
-              "asking for shared memory");
-}
+void allow_shared(const void* kernel, int64_t bytes);
 
 // Starts `kernel` on the current stream with that much shared memory.
 template <class... Parameters>
 void launch_kernel(void (*kernel)(Parameters...), dim3 grid, int threads, int64_t shared_bytes,
                    const std::type_identity_t<Parameters>&... arguments) {
-  allow_shared(kernel, shared_bytes);
+  allow_shared(reinterpret_cast<const void*>(kernel), shared_bytes);
   kernel<<<grid, static_cast<unsigned>(threads), static_cast<size_t>(shared_bytes), cuda::current_stream()>>>(
       arguments...);
 }
