@@ -14,11 +14,11 @@ from typing import Any
 from torch import Tensor
 
 from minitorch_backend.compare import generators, judge
-from minitorch_backend.compare.distance import Distance, distance
+from minitorch_backend.compare.distance import Distance, distance, quick_distance
 from minitorch_backend.compare.entry import rank, report
 from minitorch_backend.compare.heap import passing_blocks
 from minitorch_backend.compare.library import LIBRARY
-from minitorch_backend.compare.metadata import flat, has_memory, metadata_problem, out_of_memory
+from minitorch_backend.compare.metadata import metadata_problem, out_of_memory, with_memory
 from minitorch_backend.compare.mirror import Mirror, View, bytes_of
 from minitorch_backend.compare.operators import Operator
 
@@ -109,7 +109,7 @@ class Comparison:
     def save_inputs(self) -> View:
         """A view of the inputs with the written storages copied, to be run on."""
         view = View(self.r.mirror)
-        for t in self.written_tensors(*self.local_call):
+        for t in self.written_tensors(*self.local_call) if self.written else ():
             if t.device.type == self.r.type:
                 storage = t.untyped_storage()
                 if storage._cdata not in view.storages:
@@ -140,9 +140,10 @@ class Comparison:
 
     def run(self) -> Any:
         r, op = self.r, self.op
-        self.inputs = flat(self.args, self.kwargs)
-        if not all(map(has_memory, self.inputs)):
+        inputs = with_memory(self.args, self.kwargs)
+        if inputs is None:
             return op.func(*self.args, **self.kwargs)
+        self.inputs = inputs
         if op.is_view:
             return self.run_view()
         kind = r.kind(self.key())
@@ -159,7 +160,7 @@ class Comparison:
             if self.partial:
                 self.local_call = self.look()
         local = self.save_inputs()
-        if self.thorough or (self.part and self.written):
+        if self.thorough or (self.part and self.written and not self.partial):
             with passing_blocks():
                 self.before = self.save_all()
         elif self.written:
@@ -196,7 +197,7 @@ class Comparison:
 
     def finish(self, kind: Kind, local: View, dirty: Any, result: Any, error: Any, versions: list[int]) -> Any:
         r, op = self.r, self.op
-        if error is None and not all(has_memory(t) for t in judge.flat_tensors(result) if isinstance(t, Tensor)):
+        if error is None and with_memory((result,), {}) is None:
             return result
         reference, failure, args, kwargs = self.run_reference(local)
         if error is not None or failure is not None:
@@ -246,7 +247,7 @@ class Comparison:
             self.compare_errors(raised, failure)
             report(self)
             raise
-        if all(has_memory(t) for t in judge.flat_tensors(result)):
+        if with_memory((result,), {}) is not None:
             key = None if view is not None else view_key(self.op, self.args, self.kwargs)
             said = None if key is None else layout_of(result, self.args[0])
             if said is None or self.r.views.get(key) != said:
@@ -279,8 +280,13 @@ class Comparison:
 
     def versions(self) -> list[int]:
         """The version counters of what the call must not write (kernels may count their writes themselves)."""
-        written = {id(t) for t in self.written_tensors(self.args, self.kwargs)} if self.written else ()
-        return [0 if t.is_inference() or id(t) in written else t._version for t in self.inputs]
+        kept = self.inputs
+        if self.written:
+            written = {id(t) for t in self.written_tensors(self.args, self.kwargs)}
+            kept = [t for t in kept if id(t) not in written]
+        if LIBRARY is not None:
+            return LIBRARY.versions(kept)
+        return [0 if t.is_inference() else t._version for t in kept]
 
     def save_all(self) -> View:
         """All inputs copied: to see what the call wrote, to run it again, and for the arbiter and replay files."""
@@ -301,22 +307,31 @@ class Comparison:
     # Values
 
     def pairs(self, result: Any, reference: Any, args: list, kwargs: dict) -> list[tuple[Any, Any]]:
-        """(subject, reference) of each result and written argument, seen on the reference device."""
+        """(subject, reference) of each result and written argument, each on its own device."""
+        if not self.written and not self.op.opaque and isinstance(result, Tensor):
+            return [(result, reference)]
         mine, theirs = judge.flat_tensors(result), judge.flat_tensors(reference)
-        written = self.written_tensors(*self.local_call)
+        written = self.written_tensors(*self.local_call) if self.written else []
         found = []
         for a, b in zip(mine, theirs, strict=False):
             if written and any(a is t for t in written):
                 continue
             if len(found) in self.op.opaque:
                 b = None
-            found.append((self.seen(a) if isinstance(a, Tensor) else a, b))
-        for a, b in zip(written, self.written_tensors(args, kwargs), strict=True):
-            found.append((self.seen(a), b))
+            found.append((a, b))
+        if written:
+            found += zip(written, self.written_tensors(args, kwargs), strict=True)
         return found
 
     def seen(self, t: Tensor) -> Tensor:
         return self.r.mirror.tensor(t) if t.device.type == self.r.type else t
+
+    def seen_pair(self, a: Any, b: Any) -> tuple[Any, Any]:
+        """A result and the reference's, both where the reference's device sees them."""
+        if not isinstance(a, Tensor):
+            return a, b
+        a = self.seen(a)
+        return a, b.to(a.device) if isinstance(b, Tensor) and b.device != a.device else b
 
     def compare_values(self, kind: Kind, pairs: list[tuple[Any, Any]]) -> None:
         worst = self.distance
@@ -328,10 +343,10 @@ class Comparison:
                 continue
             if not isinstance(b, Tensor):
                 continue
-            if b.device != a.device:
-                b = b.to(a.device)
-                pairs[i] = (a, b)
-            d = distance(a, b, kind.ulp > CANCELS)
+            d = quick_distance(a, b, kind.ulp > CANCELS)
+            if d is None:
+                a, b = pairs[i] = self.seen_pair(a, b)
+                d = distance(a, b, kind.ulp > CANCELS)
             if d.ulp == 0:
                 continue
             if self.op.name in judge.TIES and not a.is_floating_point():
@@ -349,7 +364,7 @@ class Comparison:
             pairs, suspects = self.of_part(kind, pairs, suspects)
         if suspects or self.thorough:
             with passing_blocks():
-                self.judge_values(kind, pairs)
+                self.judge_values(kind, [self.seen_pair(a, b) for a, b in pairs])
 
     def of_part(self, kind: Kind, pairs: list, suspects: list[int]) -> tuple[list, list[int]]:
         """Pairs and suspects among the elements looked at. Others are looked at next time, or judged now if far off."""
