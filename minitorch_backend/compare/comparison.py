@@ -18,7 +18,7 @@ from minitorch_backend.compare.distance import Distance, distance, quick_distanc
 from minitorch_backend.compare.entry import rank, report
 from minitorch_backend.compare.heap import passing_blocks
 from minitorch_backend.compare.library import LIBRARY
-from minitorch_backend.compare.metadata import metadata_problem, out_of_memory, with_memory
+from minitorch_backend.compare.metadata import layout_of, metadata_problem, out_of_memory, view_key, with_memory
 from minitorch_backend.compare.mirror import Mirror, View, bytes_of
 from minitorch_backend.compare.operators import Operator
 
@@ -41,25 +41,6 @@ class Kind:
         self.wanted: list[int] = []  # elements of a list operator to look at next time
         self.ulp = 0.0  # largest distance that was judged to be fine
         self.norm = 0.0
-
-
-def view_key(op: Operator, args: Any, kwargs: dict) -> tuple | None:
-    """What decides how a view of one tensor must come out; None where more than that does."""
-    base = args[0] if args else None
-    rest = tuple(tuple(a) if type(a) is list else a for a in args[1:])
-    if kwargs or not isinstance(base, Tensor) or any(isinstance(a, Tensor) for a in rest):
-        return None
-    return op.func, rest, base.shape, base.stride(), base.storage_offset(), base.dtype, base.is_conj(), base.is_neg()
-
-
-def layout_of(result: Any, base: Tensor) -> list | None:
-    """The layouts of views of `base`; None unless they are that."""
-    found, storage = [], base.untyped_storage()._cdata
-    for t in judge.flat_tensors(result):
-        if t.untyped_storage()._cdata != storage:
-            return None
-        found.append((t.shape, t.stride(), t.storage_offset(), t.dtype, t.is_conj(), t.is_neg()))
-    return found
 
 
 class Comparison:
@@ -146,6 +127,48 @@ class Comparison:
         self.inputs = inputs
         if op.is_view:
             return self.run_view()
+        try:
+            kind, dirty, local = self.prepare()
+        except Exception as trouble:
+            self.give_up(trouble)
+            result = op.func(*self.args, **self.kwargs)
+            if r.shadow is not None:
+                r.shadow.forget(self, result)
+            return result
+        seeded = self.state is not None
+        versions = self.versions()
+        result, error = None, None
+        try:
+            result = self.result = op.func(*self.args, **self.kwargs)
+        except Exception as raised:
+            error = raised
+        after = generators.get(r.subject, self.args, self.kwargs) if seeded else None
+        try:
+            return self.finish(kind, local, dirty, result, error, versions)
+        except Exception as trouble:
+            self.give_up(trouble)
+            if r.shadow is not None:
+                r.shadow.forget(self, result)
+            return result
+        finally:
+            if after is not None:
+                generators.put(r.subject, after, self.args, self.kwargs)
+            if error is not None:
+                raise error
+
+    def give_up(self, trouble: Exception) -> None:
+        """Comparing must never become the program's problem."""
+        name, note = self.op.full_name, self.r.store.note
+        if out_of_memory(trouble):
+            note(f"memory ran out while {name} was compared{LESS_MEMORY}")
+        else:
+            last = traceback.extract_tb(trouble.__traceback__)[-1]
+            place = f"{os.path.basename(last.filename)}:{last.lineno}"
+            note(f"{name} could not be compared: {type(trouble).__name__}: {trouble} ({place})")
+
+    def prepare(self) -> tuple[Kind, View | None, View]:
+        """Before the subject runs: what is known of the kind, the shadow's view of the inputs, and the reference's."""
+        r, op = self.r, self.op
         kind = r.kind(self.key())
         kind.calls += 1
         self.thorough = (
@@ -166,34 +189,9 @@ class Comparison:
         elif self.written:
             self.before = self.save_inputs()
         self.random = op.draws(self.args, self.kwargs)
-        seeded = self.random and r.same_generators
-        if seeded:
+        if self.random and r.same_generators:
             self.state = generators.get(r.subject, self.args, self.kwargs)
-        versions = self.versions()
-        result, error = None, None
-        try:
-            result = self.result = op.func(*self.args, **self.kwargs)
-        except Exception as raised:
-            error = raised
-        after = generators.get(r.subject, self.args, self.kwargs) if seeded else None
-        try:
-            return self.finish(kind, local, dirty, result, error, versions)
-        except Exception as trouble:
-            # Comparing must never become the program's problem.
-            last = traceback.extract_tb(trouble.__traceback__)[-1]
-            place = f"{os.path.basename(last.filename)}:{last.lineno}"
-            if out_of_memory(trouble):
-                r.store.note(f"memory ran out while {op.full_name} was compared{LESS_MEMORY}")
-            else:
-                r.store.note(f"{op.full_name} could not be compared: {type(trouble).__name__}: {trouble} ({place})")
-            if r.shadow is not None:
-                r.shadow.forget(self, result)
-            return result
-        finally:
-            if after is not None:
-                generators.put(r.subject, after, self.args, self.kwargs)
-            if error is not None:
-                raise error
+        return kind, dirty, local
 
     def finish(self, kind: Kind, local: View, dirty: Any, result: Any, error: Any, versions: list[int]) -> Any:
         r, op = self.r, self.op
@@ -363,7 +361,9 @@ class Comparison:
         if self.part is not None and not self.partial:
             pairs, suspects = self.of_part(kind, pairs, suspects)
         if suspects or self.thorough:
-            with passing_blocks():
+            if self.r.shadow is not None:
+                self.r.shadow.sweep(self.r.store)  # a judgement needs the memory
+            with passing_blocks(sum(t.nbytes for t in self.inputs)):
                 self.judge_values(kind, [self.seen_pair(a, b) for a, b in pairs])
 
     def of_part(self, kind: Kind, pairs: list, suspects: list[int]) -> tuple[list, list[int]]:

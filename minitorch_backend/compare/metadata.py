@@ -114,3 +114,22 @@ def with_memory(args: Any, kwargs: dict) -> list[Tensor] | None:
         return LIBRARY.tensors(tuple(args), kwargs)
     found = flat(args, kwargs)
     return found if all(map(has_memory, found)) else None
+
+
+def view_key(op: Any, args: Any, kwargs: dict) -> tuple | None:
+    """What decides how a view of one tensor must come out; None where more than that does."""
+    base = args[0] if args else None
+    rest = tuple(tuple(a) if type(a) is list else a for a in args[1:])
+    if kwargs or not isinstance(base, Tensor) or any(isinstance(a, Tensor) for a in rest):
+        return None
+    return op.func, rest, base.shape, base.stride(), base.storage_offset(), base.dtype, base.is_conj(), base.is_neg()
+
+
+def layout_of(result: Any, base: Tensor) -> list | None:
+    """The layouts of views of `base`; None unless they are that."""
+    found, storage = [], base.untyped_storage()._cdata
+    for t in judge.flat_tensors(result):
+        if t.untyped_storage()._cdata != storage:
+            return None
+        found.append((t.shape, t.stride(), t.storage_offset(), t.dtype, t.is_conj(), t.is_neg()))
+    return found
