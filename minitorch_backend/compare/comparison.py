@@ -139,7 +139,7 @@ class Comparison:
         versions = self.versions()
         result, error = None, None
         try:
-            result = self.result = op.func(*self.args, **self.kwargs)
+            result = self.result = self.subject()
         except Exception as raised:
             error = raised
         after = generators.get(r.subject, self.args, self.kwargs) if seeded else None
@@ -156,11 +156,24 @@ class Comparison:
             if error is not None:
                 raise error
 
+    def subject(self) -> Any:
+        """The subject's result. Where memory runs out, the shadow's is given back, and the call made once more."""
+        try:
+            return self.op.func(*self.args, **self.kwargs)
+        except Exception as error:
+            if not out_of_memory(error) or self.r.shadow is None or not self.r.shadow.surrender(self.r.store):
+                raise
+        if self.state is not None:
+            generators.put(self.r.subject, self.state, self.args, self.kwargs)
+        return self.op.func(*self.args, **self.kwargs)
+
     def give_up(self, trouble: Exception) -> None:
         """Comparing must never become the program's problem."""
         name, note = self.op.full_name, self.r.store.note
         if out_of_memory(trouble):
             note(f"memory ran out while {name} was compared{LESS_MEMORY}")
+            if self.r.shadow is not None:
+                self.r.shadow.surrender(self.r.store)
         else:
             last = traceback.extract_tb(trouble.__traceback__)[-1]
             place = f"{os.path.basename(last.filename)}:{last.lineno}"
@@ -484,6 +497,8 @@ class Comparison:
             lacking = isinstance(failure, NotImplementedError)
             if out_of_memory(failure):
                 self.r.store.note(f"the reference ran out of memory{LESS_MEMORY}")
+                if self.r.shadow is not None:
+                    self.r.shadow.surrender(self.r.store)
                 self.verdict = judge.EQUAL
                 return
             self.verdict = judge.MISSING if lacking else judge.REFERENCE_RAISED

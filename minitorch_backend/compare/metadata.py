@@ -100,7 +100,9 @@ def flat(args: Any, kwargs: dict) -> list[Tensor]:
 
 def out_of_memory(error: Exception) -> bool:
     """Whether an exception says that memory ran out: no fault of an operator."""
-    return isinstance(error, (MemoryError, torch.OutOfMemoryError)) or "not enough memory" in str(error)
+    if isinstance(error, (MemoryError, torch.OutOfMemoryError)):
+        return True
+    return any(words in str(error) for words in ("not enough memory", "can't allocate memory"))
 
 
 def has_memory(t: Tensor) -> bool:

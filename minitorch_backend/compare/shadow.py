@@ -181,13 +181,20 @@ class Shadow:
             self.drop(key)
         self.off = True
 
+    def surrender(self, store: Any) -> bool:
+        """Give the memory back, for there is not enough. Whether there was any to give."""
+        if self.off:
+            return False
+        store.note(
+            "memory ran out, and the native shadow was given up; only local errors are known from here on. "
+            "--streaming leaves it out from the start"
+        )
+        self.clear()
+        return True
+
     def fail(self, call: Any, error: Exception) -> None:
         if out_of_memory(error):
-            call.r.store.note(
-                "memory ran out for the native shadow and it was given up; only local errors are known from here on. "
-                "--streaming leaves it out from the start"
-            )
-            self.clear()
+            self.surrender(call.r.store)
         else:
             text = str(error).splitlines()[0] if str(error) else ""
             call.r.store.note(f"{call.op.full_name}: the shadow could not follow ({type(error).__name__}: {text})")
