@@ -2,14 +2,18 @@
 
     python benchmarks/diff_cost.py [--model cnn] [--check]
 
-Time: the digits CNN and the char-GPT of examples/ train on the subject device in five ways that take turns step by
-step, so that whatever else the machine does hits all alike: plain; with everything on (the default: all calls, native
-shadow, arbiter); streaming (no shadow); --every 50; and plain on the reference. Reported are medians and their ratio to
-plain. The steps before the first timed one fill what the comparison learns about each kind of call; `first` is the cost
-of the very first step, where every call is looked at thoroughly. Processor time (of all threads) stands beside the
-clock: on a busy machine it is the steadier of the two.
+Time: the digits CNN and the char-GPT of examples/ train on the subject device in several ways that take turns step by
+step in one process, so that whatever else the machine does hits all alike: plain; with everything on (the default: all
+calls, native shadow, arbiter); streaming (no shadow); and plain on the reference. The ratio of a step to the plain step
+beside it is taken round by round; reported are the median of the ratios and their quartiles. The steps before the first
+timed one fill what the comparison learns about each kind of call; `first` is the cost of the very first step, where
+every call is looked at thoroughly. --every 50 takes turns with plain for five times as many steps, so that each call's
+turn comes, and its mean counts those that were looked at. Processor time (of all threads) stands beside the clock: on a
+busy machine it is the steadier of the two. The C library's heap keeps its blocks throughout, in all ways alike
+(compare.heap): native's page faults would be counted otherwise, and vary by process.
 
-Memory: growth of the peak resident size over some steps, each in a process of its own (examples/memory.py says how).
+Memory: growth of the peak resident size over some steps, each in a process of its own (examples/memory.py says how);
+the median of three.
 """
 
 import argparse
@@ -40,9 +44,11 @@ WAYS: dict[str, dict | None] = {
     "plain": None,
     "everything": {},
     "streaming": {"shadow": False},
-    "every 50": {"every": 50},
     "native": None,
+    "every 50": {"every": 50},
 }
+TURNS = (("plain", "everything", "streaming", "native"), ("plain", "every 50"))
+LONGER = 5  # times as many steps for the second turns
 LIMITS = {"everything": 6.0, "every 50": 1.3}
 MEMORY_LIMIT = 4.0
 WARM = 6
@@ -76,7 +82,11 @@ class Way:
 
 
 def measure_time(model: str, subject: str, steps: int) -> dict[str, dict[str, float]]:
-    ways = {name: Way(model, settings, "cpu" if name == "native" else subject) for name, settings in WAYS.items()}
+    return {**take_turns(model, subject, TURNS[1], LONGER * steps), **take_turns(model, subject, TURNS[0], steps)}
+
+
+def take_turns(model: str, subject: str, names: tuple[str, ...], steps: int) -> dict[str, dict[str, float]]:
+    ways = {name: Way(model, WAYS[name], "cpu" if name == "native" else subject) for name in names}
     with reused_blocks():
         for _ in range(WARM + steps):
             for way in ways.values():
@@ -86,9 +96,12 @@ def measure_time(model: str, subject: str, steps: int) -> dict[str, dict[str, fl
     for name, way in ways.items():
         rounds = list(zip(way.seconds[WARM:], plain.seconds[WARM:], strict=True))
         processor = zip(way.processor[WARM:], plain.processor[WARM:], strict=True)
+        low, middle, high = statistics.quantiles([a / b for a, b in rounds], n=4)
         result[name] = {
             "ms": 1e3 * statistics.median(way.seconds[WARM:]),
-            "ratio": statistics.median(a / b for a, b in rounds),
+            "ratio": middle,
+            "low": low,
+            "high": high,
             "mean ratio": sum(way.seconds[WARM:]) / sum(plain.seconds[WARM:]),
             "processor ratio": statistics.median(a / b for a, b in processor),
             "first ms": 1e3 * way.seconds[0],
@@ -110,7 +123,8 @@ def memory_of(model: str, way: str, subject: str, steps: int) -> int:
 
 def measure_memory(model: str, way: str, subject: str, steps: int) -> int:
     command = [sys.executable, __file__, "--subject", subject, "--memory-of", model, way, "--steps", str(steps)]
-    return int(subprocess.run(command, capture_output=True, text=True, check=True).stdout.split()[-1])
+    runs = [subprocess.run(command, capture_output=True, text=True, check=True).stdout for _ in range(3)]
+    return statistics.median(int(out.split()[-1]) for out in runs)
 
 
 def main() -> int:
@@ -137,8 +151,8 @@ def main() -> int:
         print(f"{model}, {torch.get_num_threads()} threads, {os.cpu_count()} processors, load {os.getloadavg()[0]:.1f}")
         for name, t in times.items():
             print(
-                f"  {name:10} {t['ms']:8.2f} ms  {t['ratio']:5.2f} of plain, mean {t['mean ratio']:5.2f}, "
-                f"processor time {t['processor ratio']:5.2f}, first step {t['first ms']:7.1f} ms"
+                f"  {name:10} {t['ms']:8.2f} ms  {t['ratio']:5.2f} of plain ({t['low']:.2f} to {t['high']:.2f}), mean "
+                f"{t['mean ratio']:5.2f}, processor time {t['processor ratio']:5.2f}, first step {t['first ms']:.1f} ms"
             )
             if t["ratio"] > LIMITS.get(name, 1e9):
                 over.append(f"{model}, {name}: {t['ratio']:.2f} times the plain step, limit {LIMITS[name]}")

@@ -14,11 +14,11 @@ from typing import Any
 from torch import Tensor
 
 from minitorch_backend.compare import generators, judge
-from minitorch_backend.compare.distance import Distance, distance
+from minitorch_backend.compare.distance import Distance, distance, quick_distance
 from minitorch_backend.compare.entry import rank, report
 from minitorch_backend.compare.heap import passing_blocks
 from minitorch_backend.compare.library import LIBRARY
-from minitorch_backend.compare.metadata import flat, has_memory, metadata_problem, out_of_memory
+from minitorch_backend.compare.metadata import layout_of, metadata_problem, out_of_memory, view_key, with_memory
 from minitorch_backend.compare.mirror import Mirror, View, bytes_of
 from minitorch_backend.compare.operators import Operator
 
@@ -41,25 +41,6 @@ class Kind:
         self.wanted: list[int] = []  # elements of a list operator to look at next time
         self.ulp = 0.0  # largest distance that was judged to be fine
         self.norm = 0.0
-
-
-def view_key(op: Operator, args: Any, kwargs: dict) -> tuple | None:
-    """What decides how a view of one tensor must come out; None where more than that does."""
-    base = args[0] if args else None
-    rest = tuple(tuple(a) if type(a) is list else a for a in args[1:])
-    if kwargs or not isinstance(base, Tensor) or any(isinstance(a, Tensor) for a in rest):
-        return None
-    return op.func, rest, base.shape, base.stride(), base.storage_offset(), base.dtype, base.is_conj(), base.is_neg()
-
-
-def layout_of(result: Any, base: Tensor) -> list | None:
-    """The layouts of views of `base`; None unless they are that."""
-    found, storage = [], base.untyped_storage()._cdata
-    for t in judge.flat_tensors(result):
-        if t.untyped_storage()._cdata != storage:
-            return None
-        found.append((t.shape, t.stride(), t.storage_offset(), t.dtype, t.is_conj(), t.is_neg()))
-    return found
 
 
 class Comparison:
@@ -109,7 +90,7 @@ class Comparison:
     def save_inputs(self) -> View:
         """A view of the inputs with the written storages copied, to be run on."""
         view = View(self.r.mirror)
-        for t in self.written_tensors(*self.local_call):
+        for t in self.written_tensors(*self.local_call) if self.written else ():
             if t.device.type == self.r.type:
                 storage = t.untyped_storage()
                 if storage._cdata not in view.storages:
@@ -140,11 +121,67 @@ class Comparison:
 
     def run(self) -> Any:
         r, op = self.r, self.op
-        self.inputs = flat(self.args, self.kwargs)
-        if not all(map(has_memory, self.inputs)):
+        inputs = with_memory(self.args, self.kwargs)
+        if inputs is None:
             return op.func(*self.args, **self.kwargs)
+        self.inputs = inputs
         if op.is_view:
             return self.run_view()
+        try:
+            kind, dirty, local = self.prepare()
+        except Exception as trouble:
+            self.give_up(trouble)
+            result = op.func(*self.args, **self.kwargs)
+            if r.shadow is not None:
+                r.shadow.forget(self, result)
+            return result
+        seeded = self.state is not None
+        versions = self.versions()
+        result, error = None, None
+        try:
+            result = self.result = self.subject()
+        except Exception as raised:
+            error = raised
+        after = generators.get(r.subject, self.args, self.kwargs) if seeded else None
+        try:
+            return self.finish(kind, local, dirty, result, error, versions)
+        except Exception as trouble:
+            self.give_up(trouble)
+            if r.shadow is not None:
+                r.shadow.forget(self, result)
+            return result
+        finally:
+            if after is not None:
+                generators.put(r.subject, after, self.args, self.kwargs)
+            if error is not None:
+                raise error
+
+    def subject(self) -> Any:
+        """The subject's result. Where memory runs out, the shadow's is given back, and the call made once more."""
+        try:
+            return self.op.func(*self.args, **self.kwargs)
+        except Exception as error:
+            if not out_of_memory(error) or self.r.shadow is None or not self.r.shadow.surrender(self.r.store):
+                raise
+        if self.state is not None:
+            generators.put(self.r.subject, self.state, self.args, self.kwargs)
+        return self.op.func(*self.args, **self.kwargs)
+
+    def give_up(self, trouble: Exception) -> None:
+        """Comparing must never become the program's problem."""
+        name, note = self.op.full_name, self.r.store.note
+        if out_of_memory(trouble):
+            note(f"memory ran out while {name} was compared{LESS_MEMORY}")
+            if self.r.shadow is not None:
+                self.r.shadow.surrender(self.r.store)
+        else:
+            last = traceback.extract_tb(trouble.__traceback__)[-1]
+            place = f"{os.path.basename(last.filename)}:{last.lineno}"
+            note(f"{name} could not be compared: {type(trouble).__name__}: {trouble} ({place})")
+
+    def prepare(self) -> tuple[Kind, View | None, View]:
+        """Before the subject runs: what is known of the kind, the shadow's view of the inputs, and the reference's."""
+        r, op = self.r, self.op
         kind = r.kind(self.key())
         kind.calls += 1
         self.thorough = (
@@ -159,44 +196,19 @@ class Comparison:
             if self.partial:
                 self.local_call = self.look()
         local = self.save_inputs()
-        if self.thorough or (self.part and self.written):
+        if self.thorough or (self.part and self.written and not self.partial):
             with passing_blocks():
                 self.before = self.save_all()
         elif self.written:
             self.before = self.save_inputs()
         self.random = op.draws(self.args, self.kwargs)
-        seeded = self.random and r.same_generators
-        if seeded:
+        if self.random and r.same_generators:
             self.state = generators.get(r.subject, self.args, self.kwargs)
-        versions = self.versions()
-        result, error = None, None
-        try:
-            result = self.result = op.func(*self.args, **self.kwargs)
-        except Exception as raised:
-            error = raised
-        after = generators.get(r.subject, self.args, self.kwargs) if seeded else None
-        try:
-            return self.finish(kind, local, dirty, result, error, versions)
-        except Exception as trouble:
-            # Comparing must never become the program's problem.
-            last = traceback.extract_tb(trouble.__traceback__)[-1]
-            place = f"{os.path.basename(last.filename)}:{last.lineno}"
-            if out_of_memory(trouble):
-                r.store.note(f"memory ran out while {op.full_name} was compared{LESS_MEMORY}")
-            else:
-                r.store.note(f"{op.full_name} could not be compared: {type(trouble).__name__}: {trouble} ({place})")
-            if r.shadow is not None:
-                r.shadow.forget(self, result)
-            return result
-        finally:
-            if after is not None:
-                generators.put(r.subject, after, self.args, self.kwargs)
-            if error is not None:
-                raise error
+        return kind, dirty, local
 
     def finish(self, kind: Kind, local: View, dirty: Any, result: Any, error: Any, versions: list[int]) -> Any:
         r, op = self.r, self.op
-        if error is None and not all(has_memory(t) for t in judge.flat_tensors(result) if isinstance(t, Tensor)):
+        if error is None and with_memory((result,), {}) is None:
             return result
         reference, failure, args, kwargs = self.run_reference(local)
         if error is not None or failure is not None:
@@ -246,7 +258,7 @@ class Comparison:
             self.compare_errors(raised, failure)
             report(self)
             raise
-        if all(has_memory(t) for t in judge.flat_tensors(result)):
+        if with_memory((result,), {}) is not None:
             key = None if view is not None else view_key(self.op, self.args, self.kwargs)
             said = None if key is None else layout_of(result, self.args[0])
             if said is None or self.r.views.get(key) != said:
@@ -279,8 +291,13 @@ class Comparison:
 
     def versions(self) -> list[int]:
         """The version counters of what the call must not write (kernels may count their writes themselves)."""
-        written = {id(t) for t in self.written_tensors(self.args, self.kwargs)} if self.written else ()
-        return [0 if t.is_inference() or id(t) in written else t._version for t in self.inputs]
+        kept = self.inputs
+        if self.written:
+            written = {id(t) for t in self.written_tensors(self.args, self.kwargs)}
+            kept = [t for t in kept if id(t) not in written]
+        if LIBRARY is not None:
+            return LIBRARY.versions(kept)
+        return [0 if t.is_inference() else t._version for t in kept]
 
     def save_all(self) -> View:
         """All inputs copied: to see what the call wrote, to run it again, and for the arbiter and replay files."""
@@ -301,22 +318,31 @@ class Comparison:
     # Values
 
     def pairs(self, result: Any, reference: Any, args: list, kwargs: dict) -> list[tuple[Any, Any]]:
-        """(subject, reference) of each result and written argument, seen on the reference device."""
+        """(subject, reference) of each result and written argument, each on its own device."""
+        if not self.written and not self.op.opaque and isinstance(result, Tensor):
+            return [(result, reference)]
         mine, theirs = judge.flat_tensors(result), judge.flat_tensors(reference)
-        written = self.written_tensors(*self.local_call)
+        written = self.written_tensors(*self.local_call) if self.written else []
         found = []
         for a, b in zip(mine, theirs, strict=False):
             if written and any(a is t for t in written):
                 continue
             if len(found) in self.op.opaque:
                 b = None
-            found.append((self.seen(a) if isinstance(a, Tensor) else a, b))
-        for a, b in zip(written, self.written_tensors(args, kwargs), strict=True):
-            found.append((self.seen(a), b))
+            found.append((a, b))
+        if written:
+            found += zip(written, self.written_tensors(args, kwargs), strict=True)
         return found
 
     def seen(self, t: Tensor) -> Tensor:
         return self.r.mirror.tensor(t) if t.device.type == self.r.type else t
+
+    def seen_pair(self, a: Any, b: Any) -> tuple[Any, Any]:
+        """A result and the reference's, both where the reference's device sees them."""
+        if not isinstance(a, Tensor):
+            return a, b
+        a = self.seen(a)
+        return a, b.to(a.device) if isinstance(b, Tensor) and b.device != a.device else b
 
     def compare_values(self, kind: Kind, pairs: list[tuple[Any, Any]]) -> None:
         worst = self.distance
@@ -328,10 +354,10 @@ class Comparison:
                 continue
             if not isinstance(b, Tensor):
                 continue
-            if b.device != a.device:
-                b = b.to(a.device)
-                pairs[i] = (a, b)
-            d = distance(a, b, kind.ulp > CANCELS)
+            d = quick_distance(a, b, kind.ulp > CANCELS)
+            if d is None:
+                a, b = pairs[i] = self.seen_pair(a, b)
+                d = distance(a, b, kind.ulp > CANCELS)
             if d.ulp == 0:
                 continue
             if self.op.name in judge.TIES and not a.is_floating_point():
@@ -348,8 +374,10 @@ class Comparison:
         if self.part is not None and not self.partial:
             pairs, suspects = self.of_part(kind, pairs, suspects)
         if suspects or self.thorough:
-            with passing_blocks():
-                self.judge_values(kind, pairs)
+            if self.r.shadow is not None:
+                self.r.shadow.sweep(self.r.store)  # a judgement needs the memory
+            with passing_blocks(sum(t.nbytes for t in self.inputs)):
+                self.judge_values(kind, [self.seen_pair(a, b) for a, b in pairs])
 
     def of_part(self, kind: Kind, pairs: list, suspects: list[int]) -> tuple[list, list[int]]:
         """Pairs and suspects among the elements looked at. Others are looked at next time, or judged now if far off."""
@@ -469,6 +497,8 @@ class Comparison:
             lacking = isinstance(failure, NotImplementedError)
             if out_of_memory(failure):
                 self.r.store.note(f"the reference ran out of memory{LESS_MEMORY}")
+                if self.r.shadow is not None:
+                    self.r.shadow.surrender(self.r.store)
                 self.verdict = judge.EQUAL
                 return
             self.verdict = judge.MISSING if lacking else judge.REFERENCE_RAISED

@@ -10,6 +10,7 @@ import hashlib
 import json
 import os
 import pathlib
+import signal
 import subprocess
 import sys
 import tempfile
@@ -163,6 +164,7 @@ class Runner:
         self.job, self.journal = job, journal
         self.results: dict[str, dict[str, Any]] = {}
         self.runs = 0
+        self.interrupted = False
         if journal.exists():
             for line in journal.read_text().splitlines():
                 entry = json.loads(line)
@@ -177,12 +179,19 @@ class Runner:
         if known is None:
             self.runs += 1
             outcome = self.execute({**self.job, **plan})
+            if self.interrupted:  # the run had the interrupt, too, and its outcome says nothing
+                raise KeyboardInterrupt
             known = {"key": key, "passed": outcome.passed, "calls": outcome.calls, "error": outcome.error}
             self.results[key] = known
             self.journal.parent.mkdir(parents=True, exist_ok=True)
             with self.journal.open("a") as file:
                 file.write(json.dumps(known) + "\n")
         return Outcome(known["passed"], known["calls"], known["error"])
+
+    def interrupt(self, *arguments: Any) -> None:
+        """The handler of an interrupt. It is remembered: Python drops exceptions that come in the middle of a fork."""
+        self.interrupted = True
+        raise KeyboardInterrupt
 
     def execute(self, job: dict[str, Any]) -> Outcome:
         """One run in a process of its own: forked where no GPU is involved, which saves loading torch again."""
@@ -315,11 +324,14 @@ def culprit(metric: str, subject: str, reference: str, journal: str, script: str
     known = len(runner.results)
     if known:
         click.echo(f"{known} runs are in {journal} already")
+    handler = signal.signal(signal.SIGINT, runner.interrupt)
     try:
         found = search(runner, click.echo)
     except KeyboardInterrupt:
         click.echo(f"interrupted after {runner.runs} runs; the same command goes on from {journal}")
         sys.exit(130)
+    finally:
+        signal.signal(signal.SIGINT, handler)
     if found.status == "passes at once":
         click.echo(f"{metric} is true on {subject} as it is: there is nothing to find.")
     elif found.status == "fails all-native":

@@ -1,5 +1,6 @@
 """The distance of two results, in as few passes over them as will do: it is measured for every call."""
 
+from collections.abc import Callable
 from typing import NamedTuple
 
 import torch
@@ -21,6 +22,8 @@ class Distance(NamedTuple):
 
 NONE = Distance(0.0, 0.0, 0.0)
 _FAR = float("inf")
+_EPS = {t: torch.finfo(t).eps for t in (torch.float16, torch.bfloat16, torch.float32, torch.float64)}
+_TINY = {t: torch.finfo(t).tiny for t in _EPS}
 SAMPLE = 4096  # elements of a sample
 STRETCHES = 8  # that these come in, for the cache's sake
 
@@ -35,6 +38,23 @@ def sampled(t: Tensor, size: int = SAMPLE) -> Tensor:
     if t.numel() <= size or not t.is_contiguous():
         return t
     return t.as_strided((STRETCHES, size // STRETCHES), (t.numel() // STRETCHES, 1), t.storage_offset())
+
+
+def quick_distance(a: Tensor, b: Tensor, cancels: bool = False) -> Distance | None:
+    """The distance where the library measures it as it is; `a` may be a tensor of the device whose memory it sees."""
+    found = LIBRARY.gap(a, b, STRETCHES if cancels else 0, SAMPLE // STRETCHES, True) if LIBRARY is not None else None
+    if found is None:
+        return None
+    ulp, span, scale = found
+    if ulp == 0:
+        return NONE
+    eps = _EPS.get(a.dtype)
+    if eps is None:
+        return Distance(_FAR, _FAR, _FAR)
+    if not (span < _FAR and scale < _FAR):
+        return None
+    relative = span / max(scale, _TINY[a.dtype])
+    return Distance(ulp, relative / eps, relative)
 
 
 def distance(a: Tensor, b: Tensor, cancels: bool = False) -> Distance:
@@ -74,13 +94,16 @@ def gap(a: Tensor, b: Tensor, cancels: bool) -> tuple[float, float, float]:
     return float(max(_extent(torch.sub(x, y)), 1)), _extent(torch.sub(a, b)), _extent(b)
 
 
-def sampled_error(a: Tensor, b: Tensor) -> float:
-    """The largest distance of two tensors by the largest value of `b`, on a sample of their elements."""
-    if a.numel() == 0:
-        return 0.0
-    a, b = real_view(a), real_view(b)
+def sampled_error(a: Tensor, b: Tensor, seen: Callable[[Tensor], Tensor] | None = None) -> float:
+    """The largest distance of two tensors by the largest value of `b`, on a sample of their elements.
+
+    `seen(a)` is `a` on the device of `b`, for where the library does not measure it as it is.
+    """
     found = LIBRARY.gap(a, b, STRETCHES, SAMPLE // STRETCHES, False) if LIBRARY is not None else None
     if found is None:
+        if a.numel() == 0:
+            return 0.0
+        a, b = real_view(a if seen is None else seen(a)), real_view(b)
         if a.is_contiguous() and b.is_contiguous():
             a, b = sampled(a), sampled(b)
         found = 0.0, _extent(torch.sub(a, b)), _extent(b)

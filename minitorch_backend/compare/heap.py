@@ -17,6 +17,7 @@ _MMAP, _TRIM = 8 << 20, 16 << 20
 
 
 _libc: list[ctypes.CDLL] = []  # one entry for each comparison that has raised the thresholds
+_largest = [0]  # bytes of inputs
 
 
 @contextlib.contextmanager
@@ -29,6 +30,7 @@ def reused_blocks() -> Iterator[None]:
     libc.mallopt(_MMAP_THRESHOLD, _MMAP)
     libc.mallopt(_TRIM_THRESHOLD, _TRIM)
     _libc.append(libc)
+    _largest[0] = 0
     try:
         yield
     finally:
@@ -39,11 +41,18 @@ def reused_blocks() -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def passing_blocks() -> Iterator[None]:
-    """Within :func:`reused_blocks`: large blocks made while entered go back to the system as soon as they are free."""
+def passing_blocks(inputs: int = 0) -> Iterator[None]:
+    """Within :func:`reused_blocks`: large blocks made while entered go back to the system as soon as they are free.
+
+    `inputs`: bytes of what is worked on. When that is among the largest so far, it may make a new peak, and what the
+    heap has free is given back before; that takes about a millisecond.
+    """
     if not _libc:
         yield
         return
+    if 2 * inputs > _largest[0]:
+        _largest[0] = max(inputs, _largest[0])
+        _libc[-1].malloc_trim(0)
     _libc[-1].mallopt(_MMAP_THRESHOLD, _DEFAULT)
     try:
         yield

@@ -57,7 +57,7 @@ class Mirror:
         if self.same:
             seen = storage
         elif self.shares:
-            seen = LIBRARY.host_storage(storage)
+            return LIBRARY.host_copy(storage) if copy else LIBRARY.host_storage(storage)
         else:
             return bytes_of(storage, self.source).to(self.target).untyped_storage()
         return bytes_of(seen, self.target).clone().untyped_storage() if copy else seen
@@ -66,7 +66,7 @@ class Mirror:
         """One tensor as the target sees it; it shares memory where it can."""
         if self.same:
             return t
-        return LIBRARY.host_view(t)[1] if self.shares else window(self.storage(t.untyped_storage()), t, self.target)
+        return LIBRARY.host_view(t) if self.shares else window(self.storage(t.untyped_storage()), t, self.target)
 
 
 class View:
@@ -113,8 +113,6 @@ class View:
         if isinstance(value, Tensor):
             return self.tensor(value)
         if kind is list or kind is tuple:
-            if self.quick:
-                return LIBRARY.see(self.storages, self.known, value)
             return kind([self.value(v) for v in value])
         if kind is torch.device:
             return self.mirror.target if value.type == self.kinds else value
@@ -122,6 +120,11 @@ class View:
 
     def call(self, args: Any, kwargs: dict) -> tuple[list, dict]:
         """(args, kwargs) of a call as the target device takes them."""
+        if self.quick:
+            see, storages, known = LIBRARY.see, self.storages, self.known
+            return list(see(storages, known, args)), {
+                k: False if k == "pin_memory" and v else see(storages, known, v) for k, v in kwargs.items()
+            }
         return [self.value(a) for a in args], {
             k: False if k == "pin_memory" and v else self.value(v) for k, v in kwargs.items()
         }

@@ -48,10 +48,13 @@ class Shadow:
         if not self.storages or self.off:
             return None
         known = self.storages
-        if not any(t.untyped_storage()._cdata in known for t in call.inputs):
+        if LIBRARY is not None:
+            if not LIBRARY.touches(call.inputs, known):
+                return None
+        elif not any(t.untyped_storage()._cdata in known for t in call.inputs):
             return None
         view = View(self.mirror, known=self.storages)
-        for t in call.written_tensors(call.args, call.kwargs):
+        for t in call.written_tensors(call.args, call.kwargs) if call.written else ():
             storage = t.untyped_storage()
             key = storage._cdata
             if key not in known and t.device.type == self.mirror.source.type:
@@ -88,17 +91,26 @@ class Shadow:
 
     def error_of(self, call: Any, result: Any, shadowed: Any, view: View) -> float:
         worst = 0.0
-        pairs = list(zip(judge.flat_tensors(result), judge.flat_tensors(shadowed), strict=False))
-        if not call.op.inplace_returns:
+        if isinstance(result, Tensor):
+            pairs = [(result, shadowed)]
+        else:
+            pairs = list(zip(judge.flat_tensors(result), judge.flat_tensors(shadowed), strict=False))
+        if call.written and not call.op.inplace_returns:
             written = call.written_tensors(call.args, call.kwargs)[:MEASURED]
             pairs = [(t, view.tensor(t)) for t in written] or pairs
         for a, b in pairs[:MEASURED]:
             if isinstance(a, Tensor) and isinstance(b, Tensor) and a.is_floating_point() and a.shape == b.shape:
-                worst = max(worst, sampled_error(call.seen(a), b))
+                worst = max(worst, sampled_error(a, b, call.seen))
         return worst
 
     def register(self, call: Any, result: Any, shadowed: Any, view: View) -> None:
         """Make the shadow's results the shadow of the subject's."""
+        if self.mirror.shares and not call.written:
+            sizes = LIBRARY.adopt(self.storages, view.storages, result, shadowed)
+            if sizes is not None:
+                self.fresh += sizes[0]
+                self.held += sizes[1]
+                return
         for i, (a, b) in enumerate(zip(judge.flat_tensors(result), judge.flat_tensors(shadowed), strict=False)):
             if not isinstance(a, Tensor) or not isinstance(b, Tensor) or a.device.type != self.mirror.source.type:
                 continue
@@ -169,13 +181,20 @@ class Shadow:
             self.drop(key)
         self.off = True
 
+    def surrender(self, store: Any) -> bool:
+        """Give the memory back, for there is not enough. Whether there was any to give."""
+        if self.off:
+            return False
+        store.note(
+            "memory ran out, and the native shadow was given up; only local errors are known from here on. "
+            "--streaming leaves it out from the start"
+        )
+        self.clear()
+        return True
+
     def fail(self, call: Any, error: Exception) -> None:
         if out_of_memory(error):
-            call.r.store.note(
-                "memory ran out for the native shadow and it was given up; only local errors are known from here on. "
-                "--streaming leaves it out from the start"
-            )
-            self.clear()
+            self.surrender(call.r.store)
         else:
             text = str(error).splitlines()[0] if str(error) else ""
             call.r.store.note(f"{call.op.full_name}: the shadow could not follow ({type(error).__name__}: {text})")

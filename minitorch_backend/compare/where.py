@@ -35,7 +35,8 @@ class Where:
         self.optimizer: str | None = None
         self.names: dict[int, str] = {}
         self.hooks: list[Any] = []
-        self.visible: dict[Any, bool] = {}
+        self.visible: dict[int, bool] = {}  # by the id of a code object, whose hash would take longer
+        self.codes: dict[int, Any] = {}  # alive, so that no id is taken twice
         self.stacks: dict[tuple, int] = {}
         self.stack_list: list[tuple] = []
         self.text: dict[int, list[str]] = {}
@@ -116,20 +117,22 @@ class Where:
         visible = self.visible
         while frame is not None:
             code = frame.f_code
-            seen = visible.get(code)
+            seen = visible.get(id(code))
             if seen is None:
                 name = code.co_filename
-                seen = visible[code] = not name.startswith(_HIDDEN) and _SITE not in name
+                seen = visible[id(code)] = not name.startswith(_HIDDEN) and _SITE not in name
+                self.codes[id(code)] = code
             if seen:
-                frames.append((code, frame.f_lineno))
-                if len(frames) == DEPTH:
+                frames.append(id(code))
+                frames.append(frame.f_lineno)
+                if len(frames) == 2 * DEPTH:
                     break
             frame = frame.f_back
         key = tuple(frames)
         index = self.stacks.get(key)
         if index is None:
             index = self.stacks[key] = len(self.stack_list)
-            self.stack_list.append(key)
+            self.stack_list.append(tuple((self.codes[c], line) for c, line in zip(key[::2], key[1::2], strict=True)))
         return index
 
     def lines(self, stack: int) -> list[str]:

@@ -299,7 +299,7 @@ class Result:
         """What is wrong with it; nothing when operator, side, verdict and first call are named."""
         found = self.report.culprit
         if found is None:
-            return "nothing was found"
+            return f"nothing was found; the run {self.report.ended}"
         call = found.first
         said = (call.op, call.side, call.verdict, call.index)
         wanted = (self.fault.op, "subject", self.fault.verdict, self.first)
@@ -312,20 +312,23 @@ def run_fault(fault: Fault, device: str = "minitorch", **settings: Any) -> Resul
     return Result(fault, work.first, report)
 
 
+PAGE = pathlib.Path(__file__).parents[2] / "docs" / "diff.md"
 BEGIN, END = "<!-- faults: written by tests/compare/faults.py -->\n", "<!-- end of faults -->"
+HEAD = ["| planted | model | operator named | side | verdict | call |", "|---|---|---|---|---|---|"]
 
 
-def table(results: list[Result]) -> str:
-    """The table of docs/diff.md."""
-    lines = ["| planted | model | operator named | side | verdict | call |", "|---|---|---|---|---|---|"]
-    for r in results:
-        call = r.report.culprit.first
-        detail = f": {call.detail}" if call.detail and call.verdict == judge.METADATA else ""
-        where = f"{call.index}, {call.phase}" + (f", `{call.module}`" if call.module else "")
-        lines.append(
-            f"| {r.fault.name} | {r.fault.model} | `{call.op}` | {call.side} | {call.verdict}{detail} | {where} |"
-        )
-    return "\n".join(lines) + "\n"
+def row(r: Result) -> str:
+    """What the tool said of a fault, as a row of the table in docs/diff.md."""
+    call = r.report.culprit.first
+    detail = f": {call.detail}" if call.detail and call.verdict == judge.METADATA else ""
+    where = f"{call.index}, {call.phase}" + (f", `{call.module}`" if call.module else "")
+    return f"| {r.fault.name} | {r.fault.model} | `{call.op}` | {call.side} | {call.verdict}{detail} | {where} |"
+
+
+def rows_of_page() -> list[str]:
+    """The rows that docs/diff.md has."""
+    written = PAGE.read_text().split(BEGIN)[1].split(END)[0]
+    return [line for line in written.splitlines() if line.startswith("|") and line not in HEAD]
 
 
 def main() -> int:
@@ -333,9 +336,9 @@ def main() -> int:
     problems = [f"{r.fault.name}: {r.problem()}" for r in results if r.problem()]
     print("\n".join(problems) or f"{len(results)} faults, all named")
     if not problems:
-        page = pathlib.Path(__file__).parents[2] / "docs" / "diff.md"
-        before, rest = page.read_text().split(BEGIN)
-        page.write_text(before + BEGIN + "\n" + table(results) + "\n" + END + rest.split(END)[1])
+        before, rest = PAGE.read_text().split(BEGIN)
+        table = "\n".join([*HEAD, *map(row, results)])
+        PAGE.write_text(f"{before}{BEGIN}\n{table}\n\n{END}{rest.split(END)[1]}")
     return bool(problems)
 
 

@@ -124,17 +124,59 @@ if pid == 0:
     os._exit(0)
 os.waitpid(pid, 0)
 torch.compile(lambda t: t.cos() + 1, backend="eager")(x)
+class Passing(torch.utils._python_dispatch.TorchDispatchMode):
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        return func(*args, **(kwargs or {}))
+with Passing():
+    x.tan()
 torch.set_default_dtype(torch.float64)
+torch.use_deterministic_algorithms(True)
 """
     try:
         status, data = compare_here(tmp_path, monkeypatch, text)
     finally:
         torch.set_default_dtype(torch.float32)
+        torch.use_deterministic_algorithms(False)
     notes = " ".join(data["notes"])
     assert status == 0 and "forked" in notes and "torch.compile" in notes
     assert "default dtype from torch.float32 to torch.float64" in notes
+    assert "deterministic algorithms from False to True" in notes
+    assert "a dispatch mode of its own, Passing" in notes
     ops = {o["op"] for o in data["operators"]}
     assert "aten::cos" in ops and "aten::sin" not in ops
+
+
+def test_workers_that_load_data(tmp_path):
+    """Processes that a DataLoader forks are not compared; what they send is."""
+    text = """
+class Numbers(torch.utils.data.Dataset):
+    def __len__(self):
+        return 12
+    def __getitem__(self, i):
+        return torch.full((3,), float(i)).sin()
+total = sum(part.to("minitorch").cosh().sum().item() for part in torch.utils.data.DataLoader(Numbers(), 4, num_workers=2))
+assert total > 36
+"""
+    done, records = compare(tmp_path, text)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert any("forked" in note["text"] for note in records["note"])
+    calls = {o["op"]: o["calls"] for o in records["operator"]}
+    assert calls["aten::cosh"] == 3 and "aten::sin" not in calls
+
+
+def test_a_program_that_does_not_fit_twice(tmp_path):
+    """The memory that one run needs is there, that for its shadow is not: the run goes on without."""
+    text = """
+import resource
+used = int(open("/proc/self/statm").read().split()[0]) * resource.getpagesize()
+resource.setrlimit(resource.RLIMIT_AS, (used + (600 << 20), -1))
+kept = [(torch.linspace(-i, i, 4 << 20, device="minitorch") / 3).tanh() for i in range(1, 20)]
+print("through")
+"""
+    done, records = compare(tmp_path, text)
+    assert "through" in done.stdout and done.returncode == 0, done.stdout + done.stderr
+    assert "finding" not in records
+    assert any("memory ran out" in note["text"] and "--streaming" in note["text"] for note in records["note"])
 
 
 def test_an_operator_that_one_side_lacks(tmp_path, monkeypatch):

@@ -1,9 +1,12 @@
 """The culprit search: what it finds, in how many runs, and that it goes on after an interrupt."""
 
+import json
 import os
 import pathlib
+import signal
 import subprocess
 import sys
+import time
 
 import pytest
 import torch
@@ -96,6 +99,34 @@ def test_the_command_and_its_journal(tmp_path):
     again = culprit(tmp_path, "--metric", "good")
     assert f"{len(lines) - 2} runs are in .minitorch-culprit.jsonl already" in again.stdout
     assert "aten::sin: call 2" in again.stdout and "\n2 runs" in again.stdout
+
+
+def test_an_interrupt_loses_no_run(tmp_path):
+    """Ctrl-C, as a terminal sends it to all processes, in the middle of a search; the same command ends it."""
+    (tmp_path / "script.py").write_text(SCRIPT.format(planted=True) + "import time\ntime.sleep(0.3)\n")
+    command = [sys.executable, "-m", "minitorch_backend", "culprit", "--metric", "good", "script.py"]
+    env = {**os.environ, "PYTHONPATH": str(ROOT)}
+    search = subprocess.Popen(
+        command,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env=env,
+        cwd=tmp_path,
+        start_new_session=True,
+    )
+    journal = tmp_path / ".minitorch-culprit.jsonl"
+    deadline = time.monotonic() + 120
+    while not (journal.exists() and len(journal.read_text().splitlines()) >= 3) and time.monotonic() < deadline:
+        time.sleep(0.02)
+    os.killpg(search.pid, signal.SIGINT)
+    out, errors = search.communicate(timeout=60)
+    assert search.returncode == 130 and "the same command goes on" in out, out + errors
+    before = len(journal.read_text().splitlines())
+    done = subprocess.run(command, capture_output=True, text=True, env=env, cwd=tmp_path)
+    assert f"{before} runs are in" in done.stdout and "aten::sin: call 2" in done.stdout, done.stdout + done.stderr
+    after = journal.read_text().splitlines()
+    assert len({json.loads(line)["key"] for line in after}) == len(after) > before >= 3
 
 
 def test_a_check_with_nothing_to_find(tmp_path):
