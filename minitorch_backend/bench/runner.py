@@ -114,6 +114,7 @@ class Runner:
             out_of_memory = isinstance(error, torch.OutOfMemoryError | MemoryError)
             result.status = "out of memory" if out_of_memory else "failed"
             result.message = describe(error)
+            result.ratio = result.low = result.high = None  # what earlier visits gave is not the case's any more
         finally:
             found = [record.op for record in torch.minitorch.fallbacks(clear=True)]
             result.fallbacks = list(dict.fromkeys(result.fallbacks + found))

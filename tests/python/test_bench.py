@@ -148,6 +148,21 @@ def test_a_case_that_fails_is_a_result():
     assert not result.timed
 
 
+def test_a_case_that_fails_at_a_later_visit_has_no_ratio():
+    calls = []
+
+    def make(setup):
+        calls.append(setup)
+        if len(calls) > 7:  # three to judge, two for memory, two for the first visit
+            raise RuntimeError("worn out")
+        return forward(torch.exp, setup.normal(64))
+
+    budget = Budget(block=1e-4, rounds=3, target=1.0, seconds=0.0, least=3, warm=1e-3, visits=2)
+    result = runner.Runner([runner.native("cpu"), runner.OURS], limits.Limits(), budget).run(Case("wears", make))
+    assert result.status == "failed" and "worn out" in result.message
+    assert len(result.visits) == 1 and not result.timed
+
+
 def test_out_of_memory_is_a_result():
     torch.minitorch.set_per_process_memory_fraction(1e-4)
     try:
