@@ -24,10 +24,10 @@ INTRODUCTION = """# Benchmarks
 Written by `make benchmarks-page` from [benchmarks/results](../benchmarks/results); do not edit by hand.
 
 Each case ran on minitorch and on native torch in turns, in one run. The ratio is native's time by minitorch's: above 1
-minitorch is faster. Its interval (99 %) is a bootstrap over neighbouring rounds. "Limit" is the share of what this
-machine can do at best, measured in the same run: bandwidth for a working set of that size, or the arithmetic peak of
-the dtype. "Memory" is native's peak by minitorch's. Results were compared with float64 before anything was timed; a
-case whose error is above native's is marked. How to run it: [bench.md](bench.md).
+minitorch is faster. Its interval (99 %) covers what rounds and visits to the case differ by. "Limit" is the share of
+what this machine can do at best, measured in the same run: bandwidth for a working set of that size, or the arithmetic
+peak of the dtype. "Memory" is native's peak by minitorch's. Results were compared with float64 before anything was
+timed; a case whose error is above native's is marked. How to run it: [bench.md](bench.md).
 """
 
 
@@ -36,6 +36,7 @@ def mark(result: Result) -> str:
     found += ["below its floor"] if result.below_floor else []
     found += [f"machine busy ({result.load:.0%})"] if result.busy else []
     found += ["ran on native"] if result.fallbacks else []
+    found += [report.APART[result.placement]] if result.placement in report.APART else []
     return ", ".join(found)
 
 

@@ -9,6 +9,7 @@
 #include "kernels/probe.h"
 #include "python/bindings.h"
 #include "runtime/backend.h"
+#include "runtime/cpu/round_trip.h"
 
 namespace minitorch {
 namespace {
@@ -103,6 +104,7 @@ void bind_bench(py::module& m) {
       .value("read", ProbeOp::read)
       .value("multiply_add", ProbeOp::multiply_add);
   m.def("probe", &run_probe, py::arg("op"), py::arg("dtype"), py::arg("a"), py::arg("b"), py::arg("repeats"));
+  m.def("cache_line_round_trip", &cpu::cache_line_round_trip, py::call_guard<py::gil_scoped_release>());
   m.def("set_kernels_idle", &set_kernels_idle);
   m.def("hollow_operators", [] {
     std::vector<std::string> names;

@@ -14,10 +14,11 @@ from rich.console import Console
 
 from minitorch_backend import _C
 from minitorch_backend.bench import case as cases_module
-from minitorch_backend.bench import heap, limits, machine, race, report, results
+from minitorch_backend.bench import heap, limits, machine, placement, race, report, results
 from minitorch_backend.bench.case import Case
 from minitorch_backend.bench.results import Result, Run
 from minitorch_backend.bench.runner import OURS, Runner, Side, compiled, native
+from minitorch_backend.bench.suite import Suite
 
 RIVALS = ("native", "cpu", "cuda", "compile", "self")
 
@@ -92,19 +93,16 @@ def measure_limits(backend: str, console: Console) -> limits.Limits:
         return limits.measure(backend, lambda: bar.advance(task))
 
 
-def run_cases(runner: Runner, chosen: list[Case], writer: results.Writer, console: Console) -> list[Result]:
-    done: list[Result] = []
+def run_cases(suite: Suite, console: Console) -> list[Result]:
     with report.progress(console) as bar:
-        task = bar.add_task("", total=len(chosen))
+        task = bar.add_task("", total=suite.visits)
+        suite.tell = lambda text, done: bar.update(task, description=text, completed=done)
         try:
-            for case in chosen:
-                bar.update(task, description=case.full_name)
-                done.append(runner.run(case))
-                writer.add(done[-1])
-                bar.advance(task)
+            suite.run()
         except KeyboardInterrupt:
-            console.print(f"interrupted after {len(done)} of {len(chosen)} cases", style="yellow")
-    return done
+            done = sum(not suite.runner.wants(result) for result in suite.results.values())
+            console.print(f"interrupted: {done} of {len(suite.cases)} cases are done", style="yellow")
+    return [result for result in suite.results.values() if result.timed or result.message]
 
 
 def print_machine(facts: dict, console: Console) -> None:
@@ -159,6 +157,8 @@ def gate(done: list[Result], old: Run | None, new: Run, force: bool, console: Co
 @click.option("--threads", type=click.IntRange(min=1), help="CPU threads (default: torch's own choice).")
 @click.option("--malloc", type=click.Choice(heap.POLICIES), default="pinned", show_default=True,
               help="The C library's heap, native's memory: in one fixed state, or as it is.")  # fmt: skip
+@click.option("--wait", type=click.FloatRange(min=0), default=30.0, show_default=True, metavar="SECONDS",
+              help="How long to wait at the end for the processors to be near each other, at least.")  # fmt: skip
 @click.option("--no-memory", is_flag=True, help="Do not measure peak memory.")
 @click.option("--json", "json_path", type=click.Path(dir_okay=False, path_type=pathlib.Path), default="out/bench.jsonl",
               show_default=True, help="Where the results go, as JSON lines.")  # fmt: skip
@@ -229,14 +229,14 @@ class Command:
         before = self.earlier(facts)
         found = before.limits if before else measure_limits(self.backend, self.console)
         self.console.print(report.limits_table(found))
-        budget = race.QUICK if self.quick else race.Budget()
-        runner = Runner(sides, found, budget, not self.no_memory)
-        kept = list(before.results.values()) if before else []
-        names = {r.name for r in kept}
-        writer = results.Writer(self.json_path, facts, found, kept)
-        done = kept + run_cases(runner, [c for c in chosen if c.full_name not in names], writer, self.console)
+        watch = placement.find(self.backend)
+        runner = Runner(sides, found, race.budget_for(self.backend, self.quick), not self.no_memory, watch)
+        kept = before.results if before else {}
+        writer = results.Writer(self.json_path, facts, found, kept.values())
+        suite = Suite(runner, chosen, dict(kept), self.wait, store=writer.add)
+        done = run_cases(suite, self.console)
         runner.close()
-        writer.close()
+        writer.close(watch.summary() if watch else None)
         code = self.finish(done, Run(facts, found, {r.name: r for r in done}), old or recorded)
         self.console.print(f"{time.perf_counter() - start:.0f} s; results: {self.json_path}", style="dim")
         return code
@@ -246,9 +246,8 @@ class Command:
         if not self.resume or not self.json_path.exists():
             return None
         run = read_run(self.json_path)
-        found = machine.differences(
-            run.machine, facts, (*machine.SAME_MACHINE, *machine.SAME_VERSION, "commit", "rival")
-        )
+        same = (*machine.SAME_MACHINE, *machine.SAME_VERSION, *machine.SAME_POLICY, "commit", "rival")
+        found = machine.differences(run.machine, facts, same)
         if found:
             raise click.ClickException(f"{self.json_path} cannot be resumed, it is of another run: {'; '.join(found)}")
         return run

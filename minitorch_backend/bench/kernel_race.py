@@ -19,7 +19,7 @@ from rich.console import Console
 from rich.table import Table
 
 from minitorch_backend.bench import case as cases_module
-from minitorch_backend.bench import heap, kernel_diff, limits, machine, race, report, results
+from minitorch_backend.bench import heap, kernel_diff, limits, machine, placement, race, report, results
 from minitorch_backend.bench.case import Case
 from minitorch_backend.bench.results import Result
 from minitorch_backend.bench.runner import OURS, Runner, Side, native
@@ -131,8 +131,8 @@ def race_file(command: "Command", path: pathlib.Path) -> int:
     malloc = heap.set_policy(command.malloc, backend)
     facts = machine.describe() | {"malloc": malloc, "rival": rival.name, "kernel": str(path)}
     found = limits.measure(backend)
-    budget = race.QUICK if command.quick else race.Budget()
-    runner = Runner([rival, OURS, mine], found, budget, with_memory=False)
+    budget, watch = race.budget_for(backend, command.quick), placement.find(backend)
+    runner = Runner([rival, OURS, mine], found, budget, with_memory=False, watch=watch)
     writer = results.Writer(command.json_path, facts, found)
     done: list[Result] = []
     with report.progress(command.console) as bar:

@@ -1,13 +1,17 @@
 """The race itself: blocks of calls on each side in turns, after a warm-up, until the ratio is known well enough."""
 
 import contextlib
+import math
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 
+import numpy as np
+
 from minitorch_backend.bench import statistics
 from minitorch_backend.bench.case import Work
 from minitorch_backend.bench.clock import Clock
+from minitorch_backend.bench.placement import FAR, MIXED, NEAR, Placement
 
 STABLE = 0.05  # a warm-up ends when two blocks differ by less
 # ... and not before so many calls: until the small bins of the C library's heap are full, what is cut off native's
@@ -19,20 +23,35 @@ WARM_CALLS = 24
 class Budget:
     """How much time a case may take.
 
-    ``block``: seconds of a block at least. ``rounds``: at least so many. ``target``: half width of the ratio's interval
-    at which the race ends. ``seconds``: when it ends in any case, once ``least`` rounds are there. ``warm``: seconds
-    of a warm-up at most.
+    A case is visited ``visits`` times over the run, set up anew each time, but only twice once it was raced for
+    ``enough`` seconds. Of a visit: ``block``: seconds of a block at least. ``rounds``: at least so many. ``target``:
+    half width of the ratio's interval at which it ends. ``seconds``: when it ends in any case, once ``least`` rounds
+    are there. ``warm``: seconds of a warm-up at most. ``apart``: standard deviation, as a share, that visits of the
+    same code are known to differ by. ``wait``: share of its time that a run may wait for the processors to be near.
     """
 
-    block: float = 0.02
-    rounds: int = 15
+    block: float = 0.015
+    rounds: int = 10
     target: float = 0.01
-    seconds: float = 2.0
-    least: int = 5
-    warm: float = 0.6
+    seconds: float = 0.55
+    least: int = 4
+    warm: float = 0.4
+    visits: int = 3
+    enough: float = 4.0
+    apart: float = statistics.APART
+    wait: float = 0.2
 
 
-QUICK = Budget(block=0.01, rounds=9, target=0.03, seconds=1.0, least=3, warm=0.3)
+QUICK = Budget(block=0.01, rounds=7, target=0.03, seconds=0.45, least=3, warm=0.2, visits=2)
+# On a GPU nothing moves and the clock is the GPU's own: one visit.
+GPU = Budget(block=0.02, rounds=15, seconds=2.0, least=5, warm=0.6, visits=1, apart=0.0)
+GPU_QUICK = Budget(block=0.01, rounds=9, target=0.03, seconds=1.0, least=3, warm=0.3, visits=1, apart=0.0)
+
+
+def budget_for(backend: str, quick: bool) -> Budget:
+    if backend == "cpu":
+        return QUICK if quick else Budget()
+    return GPU_QUICK if quick else GPU
 
 
 @dataclass
@@ -67,24 +86,60 @@ class Lane:
         self.calls = max(1, round(budget.block / max(before, 1e-8)))
 
 
-def run(lanes: list[Lane], budget: Budget) -> None:
-    """Fill the lanes' times. Lane 0 is the rival whose ratio to the last lane decides when it is enough.
+@dataclass
+class Rounds:
+    """The rounds of a visit that count: all in one placement of the processors."""
+
+    placement: str  # near, far, mixed; "" where nothing moves them
+    latency: float | None  # median round trip of a cache line, in seconds
+    times: list[list[float]]  # lane by lane
+
+    @property
+    def count(self) -> int:
+        return len(self.times[0])
+
+
+def run(lanes: list[Lane], budget: Budget, watch: Placement | None = None) -> Rounds:
+    """Race the lanes. Lane 0 is the rival whose ratio to the last lane decides when it is enough.
 
     In every round each lane runs one block; the order is turned around from round to round, so that each is as often
-    the one that finds the caches as the other left them.
+    the one that finds the caches as the other left them. A visit that finds the processors far apart is a short one:
+    another will come.
     """
     for lane in lanes:
         lane.warm_up(budget)
     spent, look = 0.0, budget.rounds
+    latencies = [watch.look()] if watch else []
+    states: list[str] = []
     for number in range(10_000):
         for lane in lanes if number % 2 == 0 else lanes[::-1]:
             lane.times.append(lane.block(lane.calls))
             spent += lane.times[-1] * lane.calls
+        if watch:
+            latencies.append(watch.look())
+            states.append(watch.of(*latencies[-2:]))
         done = number + 1
-        if done >= budget.least and spent >= budget.seconds:
+        if done >= budget.least and (spent >= budget.seconds or states[-budget.least :] == [FAR] * budget.least):
             break
         if done >= look:
-            width = max(statistics.ratio(lanes[0].times, lane.times).half_width for lane in lanes[1:])
-            if width <= budget.target:
+            kept = _choose(lanes, states, latencies, budget)
+            width = max(statistics.ratio(kept.times[0], times).half_width for times in kept.times[1:])
+            if width <= budget.target and kept.count >= budget.rounds:
                 break
             look = int(done * 1.3)  # a look takes milliseconds itself
+    return _choose(lanes, states, latencies, budget)
+
+
+def _choose(lanes: list[Lane], states: list[str], latencies: list[float], budget: Budget) -> Rounds:
+    """The rounds with near processors, or else those with far ones, if there are enough; or else all."""
+    if not states:
+        return Rounds("", None, [lane.times for lane in lanes])
+    for state in (NEAR, FAR):
+        chosen = [i for i, found in enumerate(states) if found == state]
+        if len(chosen) >= budget.least:
+            break
+    else:
+        state, chosen = MIXED, list(range(len(states)))
+    seen = [x for i in chosen for x in latencies[i : i + 2] if not math.isnan(x)]
+    latency = float(np.median(seen)) if seen else None
+    return Rounds(state, latency, [[lane.times[i] for i in chosen] for lane in lanes])

@@ -6,6 +6,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
 
+from minitorch_backend.bench import placement
 from minitorch_backend.bench.limits import Limits
 from minitorch_backend.bench.results import Change, Result
 from minitorch_backend.bench.statistics import SAME
@@ -36,6 +37,9 @@ def rate(value: float, unit: str) -> str:
     return f"{value:.3g} {unit}"
 
 
+APART = {placement.FAR: "processors far apart", placement.MIXED: "processors moved"}
+
+
 def marks(result: Result) -> str:
     """What has to be known about a result besides its figures."""
     found = []
@@ -47,6 +51,8 @@ def marks(result: Result) -> str:
         found.append(f"[red]ran on native: {', '.join(result.fallbacks[:3])}[/red]")
     if result.busy:
         found.append(f"[yellow]machine busy ({result.load:.0%})[/yellow]")
+    if result.placement in APART:
+        found.append(f"[yellow]{APART[result.placement]}[/yellow]")
     if result.timed and result.unchecked:
         found.append("not compared")
     return ", ".join(found)
@@ -105,6 +111,8 @@ def summary(results: list[Result], rival: str) -> str:
         text += f"; {broken} not timed"
     if busy := sum(r.busy for r in results):
         text += f". The machine was too busy for {busy} of them: measure again"
+    if apart := sum(r.placement in APART for r in timed):
+        text += f". The processors were never near each other for {apart} of them: other ratios than elsewhere"
     return text + "."
 
 

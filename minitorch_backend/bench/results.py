@@ -11,7 +11,28 @@ from minitorch_backend.bench import machine
 from minitorch_backend.bench.limits import Limits
 from minitorch_backend.bench.statistics import Estimate, verdict
 
-FORMAT = 1
+FORMAT = 2
+READABLE = (1, 2)  # 1 knew one visit a case and nothing of where the processors were
+
+
+@dataclass
+class Visit:
+    """What one visit to a case gave.
+
+    ``placement``: how the processors lay to each other, near, far or mixed; "" where nothing moves them. ``latency``:
+    nanoseconds of a cache line's round trip between them. ``seconds``: side -> median time of a call. ``ratio``: the
+    rival's time by ours, ends of its interval and error (statistics.Estimate), from the rounds of this visit alone;
+    ``others`` the same for further sides. ``raced``: seconds that the rounds took. ``load``: as in Result.
+    """
+
+    placement: str
+    latency: float | None
+    rounds: int
+    seconds: dict[str, float]
+    ratio: list[float]
+    others: dict[str, list[float]] = field(default_factory=dict)
+    raced: float = 0.0
+    load: float = 0.0
 
 
 @dataclass
@@ -22,6 +43,8 @@ class Result:
     with ``low`` and ``high``: the rival's time by minitorch's. ``share``: of the limit named in ``bound``, 0 to 1.
     ``peak``: side -> bytes. ``errors``: side -> error relative to float64. ``load``: share of the processors that
     other programs used meanwhile; ``busy`` says that it was too much. ``took``: seconds that the whole case took.
+    ``judged``: whether errors and peak are there. ``placement``: of the processors in the visits that the figures are
+    from. ``rounds``: of these.
     """
 
     name: str
@@ -49,6 +72,13 @@ class Result:
     busy: bool = False
     took: float = 0.0
     fallbacks: list[str] = field(default_factory=list)
+    judged: bool = False
+    placement: str = ""
+    visits: list[Visit] = field(default_factory=list)
+
+    @classmethod
+    def from_json(cls, data: dict) -> "Result":
+        return cls(**{**data, "visits": [Visit(**visit) for visit in data.get("visits", [])]})
 
     @property
     def estimate(self) -> Estimate | None:
@@ -84,25 +114,42 @@ def _plain(value: Any) -> Any:
 
 
 class Writer:
-    """Writes a result file line by line, so that an interrupted run leaves what it had."""
+    """Writes a result file line by line, so that an interrupted run leaves what it had.
+
+    A case has a line after each of its visits, of which the last one counts; ``close`` leaves only that.
+    """
 
     def __init__(self, path: pathlib.Path, facts: dict, limits: Limits, before: Iterable[Result] = ()) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
+        self.path = path
+        self.head = [{"kind": "machine", "format": FORMAT, **facts}, {"kind": "limits", **limits.to_json()}]
+        self.results: dict[str, Result] = {}
         self.file: TextIO = path.open("w")
-        self._line({"kind": "machine", "format": FORMAT, **facts})
-        self._line({"kind": "limits", **limits.to_json()})
+        for data in self.head:
+            _write(self.file, data)
+        self.file.flush()
         for result in before:
             self.add(result)
 
-    def _line(self, data: dict) -> None:
-        self.file.write(json.dumps(_plain(data)) + "\n")
+    def add(self, result: Result) -> None:
+        self.results[result.name] = result
+        _write(self.file, {"kind": "case", **asdict(result)})
         self.file.flush()
 
-    def add(self, result: Result) -> None:
-        self._line({"kind": "case", **asdict(result)})
-
-    def close(self) -> None:
+    def close(self, seen: dict | None = None) -> None:
+        """``seen``: what the run saw of where the processors lie."""
         self.file.close()
+        whole = self.path.with_name(self.path.name + ".part")
+        with whole.open("w") as file:
+            for data in [*self.head, *([{"kind": "placement", **seen}] if seen else [])]:
+                _write(file, data)
+            for result in self.results.values():
+                _write(file, {"kind": "case", **asdict(result)})
+        whole.replace(self.path)
+
+
+def _write(file: TextIO, data: dict) -> None:
+    file.write(json.dumps(_plain(data)) + "\n")
 
 
 @dataclass
@@ -124,13 +171,13 @@ def read(path: pathlib.Path) -> Run:
             data = json.loads(line)
             kind = data.pop("kind")
             if kind == "machine":
-                if data.pop("format") != FORMAT:
-                    raise ValueError(f"written by another version of the benchmark (format is not {FORMAT})")
+                if (found := data.pop("format")) not in READABLE:
+                    raise ValueError(f"written by another version of the benchmark (its format is {found})")
                 facts = data
             elif kind == "limits":
                 limits = Limits.from_json(data)
             elif kind == "case":
-                result = Result(**data)
+                result = Result.from_json(data)
                 results[result.name] = result
         except (ValueError, KeyError, TypeError) as error:
             raise ValueError(f"{path}:{number} is not a line of a result file: {error}") from error
@@ -141,7 +188,11 @@ def read(path: pathlib.Path) -> Run:
 
 @dataclass(frozen=True)
 class Change:
-    """One case in two runs. ``verdict``: slower, faster, same, broken (failed now, did not before), gone, new."""
+    """One case in two runs.
+
+    ``verdict``: slower, faster, same, broken (failed now, did not before), new, or apart (not to be compared: the
+    processors were near each other in one run only).
+    """
 
     name: str
     old: float | None
@@ -168,6 +219,8 @@ def compare(old: Run, new: Run) -> list[Change]:
             changes.append(Change(name, before.ratio, now.ratio, "new"))
         elif now.estimate is None or (now.status == "wrong" and before.status != "wrong"):
             changes.append(Change(name, before.ratio, now.ratio, "broken"))
+        elif before.placement and now.placement and before.placement != now.placement:
+            changes.append(Change(name, before.ratio, now.ratio, "apart"))
         else:
             changes.append(Change(name, before.ratio, now.ratio, verdict(now.estimate, before.estimate)))
     return changes

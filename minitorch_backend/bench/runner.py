@@ -4,9 +4,9 @@ import contextlib
 import pathlib
 import time
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
-from dataclasses import dataclass, field, replace
+from dataclasses import astuple, dataclass, field, replace
 
 import torch
 
@@ -17,8 +17,9 @@ from minitorch_backend.bench.clock import clock_for
 from minitorch_backend.bench.guest import Guest, GuestClock
 from minitorch_backend.bench.limits import Limits
 from minitorch_backend.bench.machine import BUSY, Load
-from minitorch_backend.bench.race import Budget, Lane
-from minitorch_backend.bench.results import Result
+from minitorch_backend.bench.placement import FAR, MIXED, NEAR, Placement
+from minitorch_backend.bench.race import Budget, Lane, Rounds
+from minitorch_backend.bench.results import Result, Visit
 
 
 @dataclass(frozen=True)
@@ -63,41 +64,88 @@ class Runner:
     limits: Limits
     budget: Budget = field(default_factory=Budget)
     with_memory: bool = True
+    watch: Placement | None = None
 
     def run(self, case: Case) -> Result:
-        result = Result(
+        """All visits to a case, one after the other."""
+        result = self.start(case)
+        for _ in range(self.budget.visits):
+            if self.wants(result):
+                self.visit(case, result)
+        return result
+
+    def start(self, case: Case) -> Result:
+        """What a case's visits are gathered in."""
+        return Result(
             case.full_name, case.family, rival=self.sides[0].name, bytes=case.bytes, flops=case.flops,
             dtype=str(case.dtype).removeprefix("torch."), floor=case.floor, memory_floor=case.memory_floor,
             unchecked=case.unchecked,
         )  # fmt: skip
+
+    def wants(self, result: Result) -> bool:
+        """Whether a case needs another visit."""
+        if result.status in ("failed", "out of memory"):
+            return False
+        good = [visit for visit in result.visits if counts(visit)]
+        enough = len(good) >= 2 and sum(visit.raced for visit in good) >= self.budget.enough
+        return not enough and len(good) < self.budget.visits
+
+    def judge(self, case: Case, result: Result) -> None:
+        """Compare a case's results with float64 and measure its memory: what takes no clock."""
+        with self._recording(result), remembered_draws():
+            self._judge(case, result)
+
+    def visit(self, case: Case, result: Result) -> None:
+        """Set a case up and race it, after it was judged."""
+        with self._recording(result), remembered_draws():
+            if not result.judged:
+                self._judge(case, result)
+            self._visit(case, result)
+
+    @contextlib.contextmanager
+    def _recording(self, result: Result) -> Iterator[None]:
+        """What goes wrong meanwhile becomes the result; load, fallbacks and time are noted there."""
         load, start = Load.now(), time.perf_counter()
         torch.minitorch.fallbacks(clear=True)
+        seen = len(result.visits)
         try:
-            with remembered_draws():
-                self._run(case, result)
+            yield
         except Exception as error:  # whatever a case raises is its own result
             out_of_memory = isinstance(error, torch.OutOfMemoryError | MemoryError)
             result.status = "out of memory" if out_of_memory else "failed"
             result.message = describe(error)
+            result.ratio = result.low = result.high = None  # what earlier visits gave is not the case's any more
         finally:
-            result.fallbacks = [record.op for record in torch.minitorch.fallbacks(clear=True)]
-            result.load = load.others_until_now()
+            found = [record.op for record in torch.minitorch.fallbacks(clear=True)]
+            result.fallbacks = list(dict.fromkeys(result.fallbacks + found))
+            others, took = load.others_until_now(), time.perf_counter() - start
+            for visit in result.visits[seen:]:
+                visit.load = round(others, 4)
+            result.load = (result.load * result.took + others * took) / (result.took + took)
             result.busy = result.load > BUSY
             with contextlib.suppress(RuntimeError):
                 self._clean_up()
-            result.took = round(time.perf_counter() - start, 3)
-        return result
+            result.took = round(result.took + time.perf_counter() - start, 3)
 
-    def _run(self, case: Case, result: Result) -> None:
+    def _judge(self, case: Case, result: Result) -> None:
         judged = self._check(case)
         result.status = judged.verdict if judged.verdict != "not compared" else "ok"
         result.errors = {self.sides[0].name: judged.rival, self.sides[-1].name: judged.ours}
         self._clean_up()
-        lanes = [self._lane(case, side) for side in self.sides]
         if self.with_memory:
-            result.peak = self._memory([lane.work for lane in lanes])
-        race.run(lanes, self.budget)
-        self._conclude(case, lanes, result)
+            result.peak = self._memory([self._lane(case, side).work for side in self.sides])
+            self._clean_up()
+        result.judged = True
+
+    def _visit(self, case: Case, result: Result) -> None:
+        # Who is set up first finds the memory as the visit before left it: each side in turn.
+        turned = len(result.visits) % 2 == 1
+        lanes = [self._lane(case, side) for side in (self.sides[::-1] if turned else self.sides)]
+        lanes = lanes[::-1] if turned else lanes
+        start = time.perf_counter()
+        rounds = race.run(lanes, self.budget, self.watch)
+        result.visits.append(self._summary(rounds, time.perf_counter() - start))
+        self.conclude(case, result)
 
     def _lane(self, case: Case, side: Side) -> Lane:
         if side.guest:
@@ -148,20 +196,49 @@ class Runner:
                 found[side.name] = memory.peak(work, side.device)
         return found
 
-    def _conclude(self, case: Case, lanes: list[Lane], result: Result) -> None:
-        ours = lanes[-1]
-        result.rounds = len(ours.times)
-        for lane, side in zip(lanes, self.sides, strict=True):
-            result.seconds[side.name] = statistics.median_interval(lane.times, draws=1).value
-        estimate = statistics.ratio(lanes[0].times, ours.times)
+    def _summary(self, rounds: Rounds, raced: float) -> Visit:
+        names, ours = [side.name for side in self.sides], rounds.times[-1]
+        estimates = [statistics.ratio(times, ours) for times in rounds.times[:-1]]
+        return Visit(
+            rounds.placement,
+            rounds.latency and round(rounds.latency * 1e9, 1),
+            rounds.count,
+            {name: statistics.median(times) for name, times in zip(names, rounds.times, strict=True)},
+            list(astuple(estimates[0])),
+            {name: list(astuple(e)) for name, e in zip(names[1:-1], estimates[1:], strict=True)},
+            round(raced, 3),
+        )
+
+    def conclude(self, case: Case, result: Result) -> None:
+        """The result from the visits that there are: those with near processors, or else with far ones."""
+        for placement in ("", NEAR, FAR, MIXED):
+            if visits := [visit for visit in result.visits if visit.placement == placement]:
+                break
+        else:
+            return
+        result.placement = placement
+
+        def combine(found: list[list[float]]) -> statistics.Estimate:
+            return statistics.combine([statistics.Estimate(*figures) for figures in found], self.budget.apart)
+
+        result.rounds = sum(visit.rounds for visit in visits)
+        result.seconds = {
+            side.name: statistics.median([visit.seconds[side.name] for visit in visits]) for side in self.sides
+        }
+        estimate = combine([visit.ratio for visit in visits])
         result.ratio, result.low, result.high = estimate.value, estimate.low, estimate.high
-        for lane, side in zip(lanes[1:-1], self.sides[1:-1], strict=True):
-            other = statistics.ratio(lane.times, ours.times)
+        for side in self.sides[1:-1]:
+            other = combine([visit.others[side.name] for visit in visits])
             result.others[side.name] = [other.value, other.low, other.high]
         best = self.limits.best_time(case)
         if best is not None:
             result.share = best[0] / result.seconds[self.sides[-1].name]
             result.bound = best[1]
+
+
+def counts(visit: Visit) -> bool:
+    """Whether a visit met the processors as they are meant to lie."""
+    return visit.placement in ("", NEAR)
 
 
 def describe(error: Exception) -> str:

@@ -10,14 +10,14 @@ import torch
 from click.testing import CliRunner
 
 from minitorch_backend import _C
-from minitorch_backend.bench import accuracy, case, limits, machine, report, results, runner
+from minitorch_backend.bench import accuracy, case, limits, machine, placement, report, results, runner
 from minitorch_backend.bench.case import Case, Setup, forward, training
 from minitorch_backend.bench.command import bench
 from minitorch_backend.bench.race import Budget
 from minitorch_backend.bench.results import Result, Run
 from tests.python.twin import ASYNCHRONOUS
 
-SHORT = Budget(block=1e-4, rounds=3, target=1.0, seconds=0.0, least=3, warm=1e-3)
+SHORT = Budget(block=1e-4, rounds=3, target=1.0, seconds=0.0, least=3, warm=1e-3, visits=1, apart=0.0)
 CASES = case.load()
 NATIVE = runner.native(_C.backend_name()).name
 
@@ -148,6 +148,21 @@ def test_a_case_that_fails_is_a_result():
     assert not result.timed
 
 
+def test_a_case_that_fails_at_a_later_visit_has_no_ratio():
+    calls = []
+
+    def make(setup):
+        calls.append(setup)
+        if len(calls) > 7:  # three to judge, two for memory, two for the first visit
+            raise RuntimeError("worn out")
+        return forward(torch.exp, setup.normal(64))
+
+    budget = Budget(block=1e-4, rounds=3, target=1.0, seconds=0.0, least=3, warm=1e-3, visits=2)
+    result = runner.Runner([runner.native("cpu"), runner.OURS], limits.Limits(), budget).run(Case("wears", make))
+    assert result.status == "failed" and "worn out" in result.message
+    assert len(result.visits) == 1 and not result.timed
+
+
 def test_out_of_memory_is_a_result():
     torch.minitorch.set_per_process_memory_fraction(1e-4)
     try:
@@ -207,6 +222,57 @@ def test_result_files_come_back(tmp_path):
         results.read(path)
 
 
+def test_a_case_has_a_line_a_visit_and_the_last_one_stays(tmp_path):
+    path = tmp_path / "r.jsonl"
+    writer = results.Writer(path, {"device": "x"}, limits.Limits())
+    result = Result("f/a", "f", rival="cpu", ratio=2.0, low=1.9, high=2.1)
+    for ratio in (2.0, 2.2):
+        figures = [ratio, ratio - 0.1, ratio + 0.1, 0.01]
+        result.visits.append(results.Visit("near", 80.0, 9, {"cpu": 2.0, "minitorch": 1.0}, figures, raced=0.5))
+        writer.add(result)
+    assert len(path.read_text().splitlines()) == 4 and results.read(path).results["f/a"] == result
+    writer.close({"near": 0.9})
+    assert [json.loads(line)["kind"] for line in path.read_text().splitlines()] == [
+        "machine", "limits", "placement", "case",
+    ]  # fmt: skip
+    assert results.read(path).results["f/a"] == result and list(tmp_path.iterdir()) == [path]
+
+
+def test_files_of_the_first_format_are_read(tmp_path):
+    path = tmp_path / "old.jsonl"
+    case = {"kind": "case", "name": "f/a", "family": "f", "rival": "cpu", "ratio": 2.0, "low": 1.9, "high": 2.1}
+    limit = {"kind": "limits", "copy": {}, "read": {}, "peak": {}}
+    lines = [{"kind": "machine", "format": 1, "device": "x"}, limit, case]
+    path.write_text("\n".join(map(json.dumps, lines)))
+    old = results.read(path)
+    assert old.results["f/a"].visits == [] and old.results["f/a"].placement == ""
+    new = Run({"device": "x", "malloc": "default"}, None, {"f/a": Result("f/a", "f", rival="cpu", ratio=1.5, low=1.5,
+                                                                        high=1.5, placement="near")})  # fmt: skip
+    assert [change.verdict for change in results.compare(old, new)] == ["slower"] and results.refuse(old, new) == ""
+    assert "malloc: default and pinned" in results.refuse(old, Run({"device": "x", "malloc": "pinned"}, None, {}))
+    lines[0]["format"] = 3
+    path.write_text("\n".join(map(json.dumps, lines)))
+    with pytest.raises(ValueError, match="another version of the benchmark"):
+        results.read(path)
+
+
+def test_visits_of_a_case_are_set_up_anew_and_in_turns():
+    made = []
+
+    def make(setup):
+        made.append((setup.device.type, setup.reference))
+        return forward(torch.exp, setup.normal(64))
+
+    budget = Budget(block=1e-4, rounds=3, target=1.0, seconds=0.0, least=3, warm=1e-3, visits=3)
+    racer = runner.Runner([runner.native("cpu"), runner.OURS], limits.Limits(), budget)
+    result = racer.run(Case("exp", make))
+    assert result.status == "ok" and len(result.visits) == 3 and result.rounds == 9 and not racer.wants(result)
+    check, rest = made[:3], [device for device, _ in made[5:]]  # the other two are for memory
+    assert sorted(check) == [("cpu", False), ("cpu", True), ("minitorch", False)]
+    assert rest == ["cpu", "minitorch", "minitorch", "cpu", "cpu", "minitorch"]
+    assert result.low < result.ratio < result.high
+
+
 def test_another_machine_is_refused():
     a, b = Run({"device": "x", "torch": "2.13"}, None, {}), Run({"device": "y", "torch": "2.13"}, None, {})
     assert results.refuse(a, b) == "the runs are not from the same machine and versions: device: x and y"
@@ -257,6 +323,7 @@ def quick_limits(monkeypatch):
     monkeypatch.setattr(
         limits, "measure", lambda backend, advance: limits.Limits({8: 1e10}, {8: 1e10}, {"float32": 1e11})
     )
+    monkeypatch.setattr(placement, "find", lambda backend: None)  # nothing waits for a busy machine's processors
 
 
 def invoke(*arguments):

@@ -1,0 +1,107 @@
+"""A whole run: every case is visited several times, in passes over all of them, while the processors are near.
+
+What disturbs one visit, a slow neighbour or memory that lies badly, is gone a pass later. While the processors are far
+apart (placement.py) results are judged, which takes no clock; when nothing is left to judge, the run waits, within
+bounds. Cases that were never met near are visited as the processors lie in the end.
+"""
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from minitorch_backend.bench.case import Case
+from minitorch_backend.bench.placement import FAR, LOOK_AGAIN, NEAR
+from minitorch_backend.bench.results import Result
+from minitorch_backend.bench.runner import Runner, counts
+
+MOST_MISSED = 3  # visits to one case that did not stay with near processors
+LAST_VISITS = 2  # to a case that was never met near
+
+
+@dataclass
+class Suite:
+    """``results``: name -> what is known, which a resumed run begins with. ``least_wait``: seconds that the run may
+    wait in any case, besides the budget's share of its time. ``tell(text, done)``: what comes, and how many of
+    ``visits`` are done. ``store(result)`` keeps a result.
+    """
+
+    runner: Runner
+    cases: list[Case]
+    results: dict[str, Result] = field(default_factory=dict)
+    least_wait: float = 30.0
+    tell: Callable[[str, int], None] = lambda text, done: None
+    store: Callable[[Result], None] = lambda result: None
+    missed: dict[str, int] = field(default_factory=dict)
+
+    @property
+    def visits(self) -> int:
+        """How many visits the whole run has."""
+        return len(self.cases) * self.runner.budget.visits
+
+    @property
+    def done(self) -> int:
+        """How many of them were made or are not needed any more."""
+        most = self.runner.budget.visits
+        found = [self._result(case) for case in self.cases]
+        return sum(good_visits(result) if self.runner.wants(result) else most for result in found)
+
+    def run(self) -> None:
+        start, waited = time.monotonic(), 0.0
+        watch = self.runner.watch
+        while due := [case for case in self.cases if self._due(case)]:
+            if watch is None or watch.of(watch.look()) != FAR:
+                self._visit(min(due, key=self._turn))
+            elif unjudged := [case for case in due if not self._result(case).judged]:
+                self._judge(unjudged[0])
+            elif waited < max(self.least_wait, self.runner.budget.wait * (time.monotonic() - start)):
+                self.tell(f"waiting for near processors, {len(due)} cases to go", self.done)
+                watch.sleep(LOOK_AGAIN)
+                waited += LOOK_AGAIN
+            else:
+                break
+        for case in self.cases:
+            while not good_visits(self._result(case)) and self._wants_any(self._result(case)):
+                self._visit(case)
+        if watch and watch.one_state:
+            self._call_far_near()
+
+    def _result(self, case: Case) -> Result:
+        if case.full_name not in self.results:
+            self.results[case.full_name] = self.runner.start(case)
+        return self.results[case.full_name]
+
+    def _due(self, case: Case) -> bool:
+        return self.missed.get(case.full_name, 0) < MOST_MISSED and self.runner.wants(self._result(case))
+
+    def _turn(self, case: Case) -> int:
+        return good_visits(self._result(case)) + self.missed.get(case.full_name, 0)
+
+    def _wants_any(self, result: Result) -> bool:
+        return self.runner.wants(result) and len(result.visits) < min(LAST_VISITS, self.runner.budget.visits)
+
+    def _visit(self, case: Case) -> None:
+        result = self._result(case)
+        self.tell(case.full_name, self.done)
+        before = good_visits(result)
+        self.runner.visit(case, result)
+        if good_visits(result) == before:
+            self.missed[case.full_name] = self.missed.get(case.full_name, 0) + 1
+        self.store(result)
+
+    def _judge(self, case: Case) -> None:
+        self.tell(f"{case.full_name}, its results", self.done)
+        self.runner.judge(case, self._result(case))
+        self.store(self._result(case))
+
+    def _call_far_near(self) -> None:
+        """On a machine that was never nearer, its only state is as near as it gets."""
+        for case in self.cases:
+            result = self._result(case)
+            for visit in result.visits:
+                visit.placement = NEAR if visit.placement == FAR else visit.placement
+            self.runner.conclude(case, result)
+            self.store(result)
+
+
+def good_visits(result: Result) -> int:
+    return sum(map(counts, result.visits))

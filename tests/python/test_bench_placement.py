@@ -1,0 +1,271 @@
+"""Where the processors lie: the probe, the states learned from it, the rounds chosen by them, the visits made again."""
+
+import itertools
+import math
+import os
+import pathlib
+
+import pytest
+import torch
+
+from minitorch_backend import _C
+from minitorch_backend.bench import limits, placement, race, suite
+from minitorch_backend.bench.case import Case
+from minitorch_backend.bench.placement import FAR, MIXED, NEAR, Placement
+from minitorch_backend.bench.race import Budget, Lane
+from minitorch_backend.bench.results import Result, Run, Visit, compare
+from minitorch_backend.bench.runner import Runner, Side
+
+NAN = math.nan
+
+
+def allowed_processors():
+    """Of every thread of this process."""
+    tasks = pathlib.Path("/proc/self/task")
+    return {task.name: os.sched_getaffinity(int(task.name)) for task in tasks.iterdir()}
+
+
+@pytest.mark.skipif(not hasattr(os, "sched_getaffinity"), reason="threads are moved on Linux only")
+def test_probe_measures_and_leaves_the_threads_where_they_were():
+    torch.ones(2**20).exp()  # the pool is there
+    before = allowed_processors()
+    found = [_C.cache_line_round_trip() for _ in range(20)]
+    assert allowed_processors() == before
+    known = [x for x in found if not math.isnan(x)]
+    several = len(os.sched_getaffinity(0)) > 1 and torch.get_num_threads() > 1
+    assert several or not known
+    assert all(1e-8 < x < 1e-4 for x in known)
+
+
+def test_probe_of_one_thread_is_silent():
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        assert math.isnan(_C.cache_line_round_trip())
+        assert placement.find("cpu") is None and placement.find("cuda") is None
+    finally:
+        torch.set_num_threads(threads)
+
+
+def test_processors_are_watched_under_a_hypervisor(monkeypatch):
+    monkeypatch.setattr(torch, "get_num_threads", lambda: 2)
+    monkeypatch.setattr(placement, "is_virtual", lambda: False)
+    assert placement.find("cpu") is None
+    monkeypatch.setattr(placement, "is_virtual", lambda: True)
+    assert placement.find("cpu") is not None and placement.find("cuda") is None
+
+
+class Time:
+    def __init__(self):
+        self.now = 0.0
+
+    def clock(self):
+        return self.now
+
+    def sleep(self, seconds):
+        self.now += seconds
+
+
+def watching(nanoseconds, time=None):
+    """A Placement that sees these latencies, the last one for ever."""
+    values = itertools.chain(nanoseconds, itertools.repeat(nanoseconds[-1]))
+    time = time or Time()
+    return Placement(lambda: next(values) * 1e-9, time.clock, time.sleep)
+
+
+def after(nanoseconds, **options):
+    watch = watching(nanoseconds, **options)
+    for _ in nanoseconds:
+        watch.look()
+    return watch
+
+
+def test_states_are_told_apart_by_what_was_seen():
+    watch = after([350, 75, 80, 140, NAN, 420, 3000])
+    names = [watch.of(x * 1e-9) for x in (75, 100, 140, 350, 3000)]
+    assert names == [NEAR, NEAR, NEAR, FAR, FAR]
+    assert watch.of(80e-9, 75e-9) == NEAR and watch.of(80e-9, 350e-9) == MIXED and watch.of(350e-9, 351e-9) == FAR
+    assert watch.of(NAN, 80e-9) == NEAR and watch.of(NAN, NAN) == MIXED and watch.of(NAN) == MIXED
+    close = after([30, 90])  # two states on one die
+    assert close.of(35e-9) == NEAR and close.of(90e-9) == FAR
+    assert watch.summary() == {"lowest_ns": 75, "highest_ns": 3000, "limit_ns": 188, "near": 0.5, "looks": 6}
+    assert after([NAN]).summary() == {}
+
+
+def test_a_machine_of_one_state_is_near_in_the_end():
+    time = Time()
+    watch = after([350, 360, 340], time=time)
+    assert watch.of(350e-9) == FAR and not watch.one_state
+    time.now += placement.PATIENCE
+    assert watch.one_state and watch.of(350e-9) == NEAR
+    moved = after([350, 80], time=time)
+    time.now += placement.PATIENCE
+    assert not moved.one_state and moved.of(350e-9) == FAR
+    assert not after([NAN]).one_state
+
+
+class Machine:
+    """A clock and processors that change places by a plan: a state a round, and its factor on each side's time."""
+
+    def __init__(self, plan, factors):
+        self.plan, self.factors, self.looks = plan, factors, 0
+
+    def state(self):
+        return self.plan[min(self.looks, len(self.plan) - 1)]
+
+    def look(self):
+        found = {NEAR: 80e-9, FAR: 350e-9, MIXED: NAN}[self.state()]
+        self.looks += 1
+        return found
+
+    def lane(self, side, seconds):
+        class Clock:
+            def measure(_, work, calls):
+                return seconds * (self.factors[side] if self.plan[min(self.looks, len(self.plan) - 1)] == FAR else 1)
+
+        return Lane(lambda: None, Clock())
+
+
+BUDGET = Budget(rounds=6, least=3, target=0.0, seconds=0.4, visits=3)
+
+
+def race_on(plan, budget=BUDGET, **options):
+    machine = Machine(plan, {"rival": 1.0, "ours": 1.6})
+    watch = Placement(machine.look, **options)
+    watch.lowest = 80e-9
+    return race.run([machine.lane("rival", 0.02), machine.lane("ours", 0.01)], budget, watch)
+
+
+def test_rounds_of_one_placement_count():
+    found = race_on([FAR, FAR, *[NEAR] * 20])
+    assert found.placement == NEAR and found.count >= 6 and found.latency == pytest.approx(80e-9)
+    assert all(r / o == pytest.approx(2.0) for r, o in zip(*found.times, strict=True))
+
+
+def test_a_visit_to_far_processors_is_short():
+    found = race_on([FAR])
+    assert found.placement == FAR and found.count == 3
+    assert found.times[0][0] / found.times[1][0] == pytest.approx(1.25)
+
+
+def test_a_busy_machine_has_no_placement_but_a_result():
+    found = race_on([MIXED])
+    assert found.placement == MIXED and found.latency is None and found.count >= 3
+    assert race.run([Machine([NEAR], {}).lane("a", 0.01) for _ in range(2)], BUDGET).placement == ""
+
+
+def visit(state, ratio=2.0, raced=0.5):
+    return Visit(
+        state, None, 8, {"cpu": 2e-3, "minitorch": 1e-3}, [ratio, ratio * 0.99, ratio * 1.01, 0.01], raced=raced
+    )
+
+
+CASE = Case("a", lambda setup: lambda: None, family="f")
+SIDES = [Side("cpu", torch.device("cpu")), Side("minitorch", torch.device("minitorch"))]
+
+
+@pytest.mark.parametrize(
+    "states,placement,ratio,more",
+    [
+        ([NEAR, FAR, NEAR, NEAR], NEAR, 2.0, False),
+        ([FAR, NEAR], NEAR, 2.0, True),
+        ([FAR, FAR, MIXED], FAR, 3.0, True),
+        ([MIXED], MIXED, 4.0, True),
+        (["", "", ""], "", 1.0, False),
+    ],
+)
+def test_result_is_from_one_placement(states, placement, ratio, more):
+    runner = Runner(SIDES, limits.Limits())
+    result = runner.start(CASE)
+    result.visits = [visit(state, {NEAR: 2.0, FAR: 3.0, MIXED: 4.0, "": 1.0}[state]) for state in states]
+    runner.conclude(CASE, result)
+    assert (result.placement, result.ratio, runner.wants(result)) == (placement, pytest.approx(ratio), more)
+    assert result.rounds == 8 * states.count(placement) and result.low < ratio < result.high
+
+
+def test_slow_cases_and_failed_ones_are_visited_less():
+    runner = Runner(SIDES, limits.Limits())
+    result = runner.start(CASE)
+    result.visits = [visit(NEAR, raced=3.0)]
+    assert runner.wants(result)
+    result.visits.append(visit(NEAR, raced=3.0))
+    assert not runner.wants(result)
+    result.visits, result.status = [], "failed"
+    assert not runner.wants(result)
+
+
+class Plan(Runner):
+    """Visits that see what a plan says: case -> states in turn. ``order`` has them, and in capitals what was judged."""
+
+    def __init__(self, plan, watch):
+        super().__init__(SIDES, limits.Limits(), BUDGET, watch=watch)
+        self.plan, self.order = {name: list(states) for name, states in plan.items()}, ""
+
+    def judge(self, case, result):
+        self.order += case.name.upper()
+        result.judged = True
+
+    def visit(self, case, result):
+        self.order += case.name
+        result.judged = True
+        result.visits.append(visit(self.plan[case.name].pop(0)))
+        self.conclude(case, result)
+
+
+def run_suite(plan, watch, **options):
+    runner, stored = Plan(plan, watch), []
+    cases = [Case(name, CASE.make, family="f") for name in plan]
+    made = suite.Suite(runner, cases, store=lambda result: stored.append(result.name), **options)
+    made.run()
+    assert len(stored) >= len(runner.order) and made.done <= made.visits == 3 * len(plan)
+    return made, runner.order
+
+
+def test_cases_are_visited_in_passes():
+    made, order = run_suite({"a": [""] * 3, "b": [""] * 3}, None)
+    assert order == "ababab" and made.done == made.visits
+    made, order = run_suite({"a": [NEAR] * 3, "b": [FAR, NEAR, FAR, NEAR, NEAR]}, watching([80]))
+    assert order == "abababbb" and {r.placement for r in made.results.values()} == {NEAR}
+    made, order = run_suite({"a": [FAR] * 9, "b": [NEAR] * 3}, watching([80]))
+    assert order == "ababab" and made.results["f/a"].placement == FAR  # not for ever
+
+
+def test_results_are_judged_while_processors_are_far():
+    _, order = run_suite({"a": [NEAR] * 3, "b": [NEAR] * 3}, watching([80, 350, 350, 350, 350, 80]))
+    assert order == "aBbabab"
+
+
+def test_waiting_ends():
+    time = Time()
+    made, order = run_suite({"a": [FAR] * 9, "b": [FAR] * 9}, watching([350], time), least_wait=20.0)
+    assert order == "ABaabb" and 20 <= time.now < 21
+    assert {r.placement for r in made.results.values()} == {FAR} and made.done == 0
+
+
+def test_the_only_state_of_a_machine_counts_as_near():
+    time = Time()
+    made, order = run_suite({"a": [FAR] * 3}, watching([350], time), least_wait=2 * placement.PATIENCE)
+    assert order == "Aaaa" and made.results["f/a"].placement == NEAR and time.now < placement.PATIENCE + 1
+
+
+def test_a_resumed_run_goes_on_where_it_was():
+    runner = Plan({"a": [""], "b": ["", "", ""]}, None)
+    cases = [Case(name, CASE.make, family="f") for name in "ab"]
+    kept = runner.start(cases[0])
+    kept.visits = [visit(""), visit("")]
+    suite.Suite(runner, cases, {"f/a": kept}).run()
+    assert runner.order == "bbab"
+
+
+def test_other_placements_are_not_compared():
+    def run(ratio, state):
+        result = Result("f/a", "f", rival="cpu", ratio=ratio, low=ratio, high=ratio, placement=state)
+        return Run({}, limits.Limits(), {"f/a": result})
+
+    def judged(old, new):
+        [change] = compare(run(*old), run(*new))
+        return change.verdict, change.regression
+
+    assert judged((2.0, NEAR), (1.0, FAR)) == ("apart", False)
+    assert judged((2.0, NEAR), (1.0, NEAR)) == ("slower", True)
+    assert judged((2.0, ""), (1.0, NEAR)) == ("slower", True)  # a file from before placements were known
