@@ -45,6 +45,53 @@ TEST_F(Norm, LayerNormMatchesDouble) {
   }
 }
 
+template <class S>
+void expect_layer_norm_gradient(int64_t rows, int64_t cols, bool centered, double tolerance) {
+  const auto x32 = noise(rows * cols, 1, 1), dy32 = noise(rows * cols, 0, 2), w = noise(cols, 1, 3);
+  Vector<S> x(x32.begin(), x32.end()), dy(dy32.begin(), dy32.end()), dx(x.size());
+  Vector<float> mean(rows), rstd(rows), dw(cols), db(cols);
+  Vector<double> expected_dw(cols, 0.0), expected_db(cols, 0.0), expected_dx(x.size());
+  for (int64_t r = 0; r < rows; r++) {
+    const auto at = [&](const Vector<S>& v, int64_t i) {
+      return static_cast<double>(static_cast<float>(v[r * cols + i]));
+    };
+    double m = 0, v = 0, g_sum = 0, product_sum = 0;
+    for (int64_t i = 0; i < cols; i++) m += at(x, i);
+    m = centered ? m / cols : 0;
+    for (int64_t i = 0; i < cols; i++) v += (at(x, i) - m) * (at(x, i) - m);
+    mean[r] = m;
+    rstd[r] = 1 / std::sqrt(v / cols + 1e-5);
+    const auto normalised = [&](int64_t i) { return (at(x, i) - mean[r]) * rstd[r]; };
+    for (int64_t i = 0; i < cols; i++) {
+      g_sum += centered ? at(dy, i) * w[i] : 0;
+      product_sum += at(dy, i) * w[i] * normalised(i);
+      expected_dw[i] += at(dy, i) * normalised(i);
+      expected_db[i] += at(dy, i);
+    }
+    for (int64_t i = 0; i < cols; i++)
+      expected_dx[r * cols + i] = (at(dy, i) * w[i] - g_sum / cols - normalised(i) * product_sum / cols) * rstd[r];
+  }
+  layer_norm_backward_kernel({dtype_of<S>, DType::F32, DType::F32, centered, rows, cols, dy.data(), x.data(), w.data(),
+                              centered ? mean.data() : nullptr, rstd.data(), dx.data(), dw.data(),
+                              centered ? db.data() : nullptr});
+  for (size_t i = 0; i < x.size(); i++)
+    ASSERT_NEAR(static_cast<float>(dx[i]), expected_dx[i], tolerance * (1 + std::abs(expected_dx[i])))
+        << rows << " x " << cols;
+  for (int64_t i = 0; i < cols; i++) {
+    ASSERT_NEAR(dw[i], expected_dw[i], 1e-5 * (std::sqrt(rows) + std::abs(expected_dw[i]))) << rows << " x " << cols;
+    if (centered) ASSERT_NEAR(db[i], expected_db[i], 1e-5 * (std::sqrt(rows) + std::abs(expected_db[i])));
+  }
+}
+
+TEST_F(Norm, LayerNormGradientMatchesDouble) {
+  for (const int64_t rows : {1, 3, 200})
+    for (const int64_t cols : {7, 8, 72, 256, 264, 1000, 6144, 6152})
+      for (const bool centered : {true, false}) {
+        expect_layer_norm_gradient<float>(rows, cols, centered, 2e-5);
+        expect_layer_norm_gradient<BFloat16>(rows, cols, centered, 5e-3);
+      }
+}
+
 // A float sum over so many equal terms would stop growing; the kernel's must not.
 TEST_F(Norm, LongSumsKeepTheirPrecision) {
   const int64_t cols = int64_t{1} << 25;

@@ -32,6 +32,16 @@ const Shape kShapes[] = {
     {"middle", {40, 7, 30}, {7, 1, 280}, {true, false, false}},
     {"outer_and_inner", {13, 30, 50}, {1, 13 * 50, 13}, {true, true, false}},
     {"short_runs", {3, 300, 20}, {1, 3 * 20, 3}, {true, true, false}},
+    {"odd_rows", {1003, 40}, {1, 1003}, {true, false}},
+    {"pitched_rows", {1000, 40}, {1, 1028}, {true, false}},
+    {"single_pack_columns", {50000, 8}, {8, 1}, {true, false}},
+    {"middle_of_packs", {64, 90, 40}, {1, 64, 64 * 90}, {false, true, false}},
+    {"long_middle_of_packs", {16, 9001, 3}, {1, 16, 16 * 9001}, {false, true, false}},
+    {"ends_of_packs", {32, 20, 300}, {1, 32, 32 * 20}, {true, false, true}},
+    {"long_ends_of_packs", {64, 3, 3001}, {1, 64, 64 * 3}, {true, false, true}},
+    {"all_but_the_middle_of_four", {16, 5, 7, 24}, {1, 16, 80, 560}, {true, false, true, false}},
+    {"three_reduced", {16, 5, 7, 6, 24}, {1, 16, 80, 560, 3360}, {true, false, true, false, true}},
+    {"kept_and_two_reduced", {32, 9, 5, 70}, {1, 32, 288, 1440}, {false, true, false, true}},
     {"expanded_input", {100, 60}, {0, 1}, {true, false}},
     {"expanded_output_side", {100, 60}, {1, 0}, {true, false}},
     {"nothing_reduced", {500}, {1}, {false}},
@@ -166,6 +176,52 @@ TEST_P(Reduce, MaxIndexIsTheFirstAndNanWins) {
       EXPECT_TRUE(std::isnan(as<float>(out[0].second)[k]));
     else
       EXPECT_EQ(as<float>(out[0].second)[k], expected[k][best]);
+  }
+}
+
+TEST_P(Reduce, BoundsTakeNanAndInfinity) {
+  Vector<float> in;
+  Vector<std::pair<DType, Vector<char>>> out{{DType::F32, {}}, {DType::F32, {}}}, one{{DType::F32, {}}};
+  const PointwiseView v = view(in, out);
+  for (float& x : in) {
+    x = std::uniform_real_distribution<float>(-1, 1)(random_);
+    const auto chance = random_() % 20000;
+    if (chance < 3) x = chance == 0 ? NAN : chance == 1 ? INFINITY : -INFINITY;
+  }
+  reduce_kernel(ReduceOp::aminmax, v, {});
+  const auto expected = slices(in);
+  const auto same = [](float a, float b) { return a == b || (std::isnan(a) && std::isnan(b)); };
+  Vector<float> low(kept_, INFINITY), high(kept_, -INFINITY);
+  for (int64_t k = 0; k < kept_; k++) {
+    for (float x : expected[k]) {
+      if (!std::isnan(low[k])) low[k] = x >= low[k] ? low[k] : x;
+      if (!std::isnan(high[k])) high[k] = x <= high[k] ? high[k] : x;
+    }
+    EXPECT_TRUE(same(as<float>(out[0].second)[k], low[k]));
+    EXPECT_TRUE(same(as<float>(out[1].second)[k], high[k]));
+  }
+  Vector<float> again;
+  const PointwiseView single = view(again, one);
+  std::copy(in.begin(), in.end(), again.begin());
+  for (bool max : {true, false}) {
+    reduce_kernel(max ? ReduceOp::max : ReduceOp::min, single, {});
+    for (int64_t k = 0; k < kept_; k++) EXPECT_TRUE(same(as<float>(one[0].second)[k], max ? high[k] : low[k]));
+  }
+}
+
+TEST_P(Reduce, HalfInputsHaveTheirFirstMaximum) {
+  Vector<BFloat16> in;
+  Vector<std::pair<DType, Vector<char>>> out{{DType::BF16, {}}, {DType::I64, {}}};
+  const PointwiseView v = view(in, out);
+  for (BFloat16& x : in) x = static_cast<float>(random_() % 50);
+  reduce_kernel(ReduceOp::max_index, v, {});
+  const auto expected = slices(in);
+  for (int64_t k = 0; k < kept_; k++) {
+    size_t best = 0;
+    for (size_t i = 0; i < expected[k].size(); i++)
+      if (float(expected[k][i]) > float(expected[k][best])) best = i;
+    EXPECT_EQ(as<int64_t>(out[1].second)[k], static_cast<int64_t>(best));
+    EXPECT_EQ(float(as<BFloat16>(out[0].second)[k]), float(expected[k][best]));
   }
 }
 

@@ -281,7 +281,7 @@ bool try_batch_backward(const BatchNormBackwardArgs& a) {
     if (sums) {
       batch::sums<S, true>(t, parts, BatchMean{a.mean, a.param_dtype}, PutScaledPair{a, partial.get<Pair>()});
       merge_partials<<<grid_for(a.c), kThreads, 0, stream>>>(partial.get<Pair>(), parts, a.c, totals);
-      add_partials<float><<<grid_for(a.c), kThreads, 0, stream>>>(totals, 1, a.c, a.dweight, a.dbias, a.param_dtype);
+      add_partials<float>(totals, 1, a.c, a.dweight, a.dbias, a.param_dtype);
     }
     if (a.dx == nullptr) return;
     batch_gradient_factors<<<grid_for(a.c), kThreads, 0, stream>>>(a, totals, factors.get<float4>());
@@ -306,7 +306,7 @@ void batch_norm_backward(const BatchNormBackwardArgs& a) {
     if (sums) {
       launch_channel_sums(index, extent, parts, partial.get<Pair>(), BatchGradientSums<T>{a});
       merge_partials<<<grid_for(a.c), kThreads, 0, stream>>>(partial.get<Pair>(), parts, a.c, totals);
-      add_partials<T><<<grid_for(a.c), kThreads, 0, stream>>>(totals, 1, a.c, a.dweight, a.dbias, a.param_dtype);
+      add_partials<T>(totals, 1, a.c, a.dweight, a.dbias, a.param_dtype);
     }
     if (a.dx != nullptr) batch_dx<T><<<grid_for(extent * a.c), kThreads, 0, stream>>>(a, index, totals);
   });

@@ -40,53 +40,109 @@ __global__ void __launch_bounds__(512) layer_norm_rows(const __grid_constant__ L
   }
 }
 
-// The same for rows that fit in registers, in float: the mean first, then the squares of what is left.
+// Statistics that are stored as the rows are, or as float.
 template <class S>
+__device__ __forceinline__ float read_plain(const void* p, DType dtype, int64_t i) {
+  return dtype == DType::F32 ? static_cast<const float*>(p)[i] : convert<float>(static_cast<const S*>(p)[i]);
+}
+template <class S>
+__device__ __forceinline__ void write_plain(void* p, DType dtype, int64_t i, float value) {
+  if (p == nullptr) return;
+  if (dtype == DType::F32) {
+    static_cast<float*>(p)[i] = value;
+  } else {
+    static_cast<S*>(p)[i] = convert<S>(value);
+  }
+}
+
+// The mean of a row and the sum of the squares of what is left, both in two passes over registers: each warp takes its
+// own mean, and the warps' results are merged (T. Chan, G. Golub, R. LeVeque, "Algorithms for computing the sample
+// variance", 1983), so that a block waits once. `shared` is not the one of the row before.
+template <class S, int N>
+__device__ __forceinline__ FloatPair row_moments(rows::Row<S, N>& row, int cols, bool centered, FloatPair* shared) {
+  constexpr int V = pack_width<S>();
+  const int warp = blockDim.y > 1 ? 0 : static_cast<int>(threadIdx.x) / 32;
+  const int warps = blockDim.y > 1 ? 1 : static_cast<int>(blockDim.x) / 32;
+  const auto count_of = [&](int w) {
+    int count = 0;
+#pragma unroll
+    for (int u = 0; u < N; u++) count += min(max(cols - (w * 32 + u * static_cast<int>(blockDim.x)) * V, 0), 32 * V);
+    return static_cast<float>(count);
+  };
+  float mean = 0, squares[2] = {0, 0};
+  if (centered) {
+    float sums[2] = {0, 0};
+    row.each(cols, [&](float x, int, int v, int) { sums[v % 2] += x; });
+    mean = warp_reduce(sums[0] + sums[1], Sum()) / (warps == 1 ? static_cast<float>(cols) : count_of(warp));
+  }
+  row.each(cols, [&](float x, int, int v, int) { squares[v % 2] += (x - mean) * (x - mean); });
+  const FloatPair mine{mean, warp_reduce(squares[0] + squares[1], Sum())};
+  if (warps == 1) return mine;
+  if (threadIdx.x % 32 == 0) shared[warp] = mine;
+  __syncthreads();
+  FloatPair all{0, 0};
+  for (int w = 1; w < warps; w++) all.a += (shared[w].a - shared[0].a) * count_of(w);
+  all.a = shared[0].a + all.a / static_cast<float>(cols);
+  for (int w = 0; w < warps; w++) {
+    const float shift = shared[w].a - all.a;
+    all.b += shared[w].b + shift * shift * count_of(w);
+  }
+  return all;
+}
+
+// The same for rows that fit in registers, N packs a thread, in float.
+template <class S, int N>
 __global__ void __launch_bounds__(1024) layer_norm_registers(const __grid_constant__ LayerNormArgs a) {
-  __shared__ float shared[2][32];
-  const float n = static_cast<float>(a.cols);
+  __shared__ FloatPair shared[2][32];
+  const int cols = static_cast<int>(a.cols);
+  bool odd = false;
   rows::for_each(a.rows, [&](int64_t r) {
-    rows::Row<S> row;
-    row.load(a.x, r * a.cols, a.cols);
-    float mean = 0, squares = 0;
-    if (a.centered) {
-      row.each(a.cols, [&](float x, int, int, int) { mean += x; });
-      mean = rows::reduce(mean, shared[0], 0.0f, Sum()) / n;
-    }
-    row.each(a.cols, [&](float x, int, int, int) { squares += (x - mean) * (x - mean); });
-    const float variance = rows::reduce(squares, shared[1], 0.0f, Sum()) / n;
-    const float rstd = 1.0f / ::sqrtf(variance + static_cast<float>(a.eps));
+    rows::Row<S, N> row;
+    row.load(a.x, r * a.cols, cols);
+    const FloatPair moments = row_moments(row, cols, a.centered, shared[odd]);
+    odd = !odd;
+    const float mean = moments.a;
+    const float rstd = 1.0f / ::sqrtf(moments.b / static_cast<float>(cols) + static_cast<float>(a.eps));
     if (threadIdx.x == 0) {
-      if (a.centered) write<float>(a.mean, a.stat_dtype, r, mean);
-      write<float>(a.rstd, a.stat_dtype, r, rstd);
+      if (a.centered) write_plain<S>(a.mean, a.stat_dtype, r, mean);
+      write_plain<S>(a.rstd, a.stat_dtype, r, rstd);
     }
-    constexpr int V = rows::Row<S>::V;
-    row.each_pack(a.cols, [&](float (&x)[V], int, int at) {
+    constexpr int V = pack_width<S>();
+    row.each_pack(cols, [&](float(&x)[V], int, int at) {
       float weight[V], bias[V];
       rows::parameters<S>(weight, a.weight, a.param_dtype, at, 1.0f);
       rows::parameters<S>(bias, a.bias, a.param_dtype, at, 0.0f);
 #pragma unroll
       for (int v = 0; v < V; v++) x[v] = (x[v] - mean) * rstd * weight[v] + bias[v];
     });
-    row.store(a.y, r * a.cols, a.cols);
+    row.store(a.y, r * a.cols, cols);
   });
 }
 
-template <class Launch>
-bool try_registers(DType dtype, int64_t rows, int64_t cols, std::initializer_list<const void*> pointers,
-                   const Launch& launch) {
-  const auto size = static_cast<int64_t>(size_of(dtype));
-  if (!rows::fits(cols, size) || !rows::aligned(pointers)) return false;
-  const rows::Grid grid = rows::grid_for_rows(rows, cols, size);
-  return dispatch(dtype, Types<float, BFloat16, Half>{}, [&](auto tag) { launch(tag, grid); });
+// Whether kernels that compute in float and read packs serve: what accompanies the rows is stored as they are, or as
+// float.
+template <class A>
+bool plain(const A& a, std::initializer_list<const void*> pointers) {
+  const auto known = [&](DType dtype) { return dtype == a.dtype || dtype == DType::F32; };
+  return a.dtype != DType::F64 && known(a.param_dtype) && known(a.stat_dtype) && rows::aligned(pointers);
+}
+
+bool try_layer_norm(const LayerNormArgs& a) {
+  const auto size = static_cast<int64_t>(size_of(a.dtype));
+  if (!plain(a, {a.x, a.y, a.weight, a.bias}) || !rows::fits(a.cols, size)) return false;
+  return dispatch(a.dtype, Types<float, BFloat16, Half>{}, [&](auto tag) {
+    using S = typename decltype(tag)::type;
+    constexpr int kFew = 16 / pack_width<S>();  // sixteen elements a thread leave room for many threads
+    const bool few = rows::fits(a.cols, size, kFew);
+    const rows::Grid grid = rows::grid_for_rows(a.rows, a.cols, size, few ? kFew : rows::kPacks);
+    (few ? &layer_norm_registers<S, kFew>
+         : &layer_norm_registers<S, rows::kPacks>)<<<grid.blocks, grid.threads, 0, cuda::current_stream()>>>(a);
+  });
 }
 
 void layer_norm(const LayerNormArgs& a) {
   if (a.rows * a.cols == 0) return;
-  if (try_registers(a.dtype, a.rows, a.cols, {a.x, a.y}, [&](auto tag, const rows::Grid& grid) {
-        layer_norm_registers<typename decltype(tag)::type><<<grid.blocks, grid.threads, 0, cuda::current_stream()>>>(a);
-      }))
-    return cuda::check_launch("launching a layer norm");
+  if (try_layer_norm(a)) return cuda::check_launch("launching a layer norm");
   by_compute("layer_norm", a.dtype, [&](auto tag) {
     layer_norm_rows<typename decltype(tag)::type>
         <<<blocks_for(a.rows), threads_for(a.cols), 0, cuda::current_stream()>>>(a);
@@ -125,8 +181,8 @@ __global__ void __launch_bounds__(1024) layer_norm_dx_registers(const __grid_con
   __shared__ float shared[2][32];
   const float n = static_cast<float>(a.cols);
   rows::for_each(a.rows, [&](int64_t r) {
-    const float mean = a.centered ? read<float>(a.mean, a.stat_dtype, r, 0.0f) : 0.0f;
-    const float rstd = read<float>(a.rstd, a.stat_dtype, r, 1.0f);
+    const float mean = a.centered ? read_plain<S>(a.mean, a.stat_dtype, r) : 0.0f;
+    const float rstd = read_plain<S>(a.rstd, a.stat_dtype, r);
     rows::Packs<S> dy, x;  // as stored: two rows of 16-bit floats as floats would not fit
     dy.load(a.dy, r * a.cols, a.cols);
     x.load(a.x, r * a.cols, a.cols);
@@ -153,6 +209,137 @@ __global__ void __launch_bounds__(1024) layer_norm_dx_registers(const __grid_con
     dy.store(a.dx, r * a.cols, a.cols);
   });
 }
+
+// Everything in one pass, for rows of which a thread has eight elements: a group of threads, a block or a warp, goes
+// through rows and adds up the parameters' gradients of the columns it has.
+namespace whole {
+
+constexpr int kOwn = 8;           // columns of a thread
+constexpr int kResident = 640;    // threads that a multiprocessor has registers for
+constexpr int kRows = 2;          // that a group has at a time
+constexpr int kRowsAtLeast = 16;  // of a group, so that its partial sums are few beside what it reads
+
+template <class S>
+struct Held {  // of one row
+  static constexpr int V = pack_width<S>();
+  Pack<S, V> dy[kOwn / V], x[kOwn / V];
+  float mean, rstd;
+
+  __device__ __forceinline__ void load(const LayerNormBackwardArgs& a, int64_t r) {
+#pragma unroll
+    for (int u = 0; u < kOwn / V; u++) {
+      const auto at = static_cast<int64_t>((threadIdx.x + u * blockDim.x) * V);
+      if (at >= a.cols) continue;
+      dy[u] = *reinterpret_cast<const Pack<S, V>*>(static_cast<const S*>(a.dy) + r * a.cols + at);
+      x[u] = *reinterpret_cast<const Pack<S, V>*>(static_cast<const S*>(a.x) + r * a.cols + at);
+    }
+    mean = a.centered ? read_plain<S>(a.mean, a.stat_dtype, r) : 0.0f;
+    rstd = read_plain<S>(a.rstd, a.stat_dtype, r);
+  }
+};
+
+// A group has kRows rows at a time.
+template <class S>
+__global__ void __launch_bounds__(kResident)
+    gradient_kernel(const __grid_constant__ LayerNormBackwardArgs a, FloatPair* partial) {
+  constexpr int V = pack_width<S>(), P = kOwn / V;
+  __shared__ FloatPair shared[2][kResident / 32][kRows];
+  const auto groups = int64_t{gridDim.x} * blockDim.y, group = int64_t{blockIdx.x} * blockDim.y + threadIdx.y;
+  const int warps = blockDim.y > 1 ? 1 : static_cast<int>(blockDim.x) / 32;
+  const float scale = 1.0f / static_cast<float>(a.cols);
+  int at[P];
+  float weight[P][V], dweight[P][V] = {}, dbias[P][V] = {};
+#pragma unroll
+  for (int u = 0; u < P; u++) {
+    at[u] = static_cast<int>(threadIdx.x + u * blockDim.x) * V;
+    if (at[u] < a.cols) rows::parameters<S>(weight[u], a.weight, a.param_dtype, at[u], 1.0f);
+  }
+  Held<S> held[kRows];
+  bool odd = false;
+  for (int64_t first = group * kRows; first < a.rows; first += groups * kRows, odd = !odd) {
+#pragma unroll
+    for (int k = 0; k < kRows; k++)
+      if (first + k < a.rows) held[k].load(a, first + k);
+    FloatPair sums[kRows];
+#pragma unroll
+    for (int k = 0; k < kRows; k++) {
+      sums[k] = {0, 0};
+      if (first + k >= a.rows) continue;
+#pragma unroll
+      for (int u = 0; u < P; u++) {
+        if (at[u] >= a.cols) continue;
+        float dy[V], x[V];
+        rows::unpack(held[k].dy[u], dy);
+        rows::unpack(held[k].x[u], x);
+#pragma unroll
+        for (int v = 0; v < V; v++) {
+          const float normalised = (x[v] - held[k].mean) * held[k].rstd;
+          dweight[u][v] += dy[v] * normalised;
+          dbias[u][v] += dy[v];
+          sums[k].a += dy[v] * weight[u][v];
+          sums[k].b += dy[v] * weight[u][v] * normalised;
+        }
+      }
+    }
+    if (a.dx == nullptr) continue;
+#pragma unroll
+    for (int k = 0; k < kRows; k++) sums[k] = {warp_reduce(sums[k].a, Sum()), warp_reduce(sums[k].b, Sum())};
+    if (warps > 1) {
+#pragma unroll
+      for (int k = 0; k < kRows; k++) {
+        if (threadIdx.x % 32 == 0) shared[odd][threadIdx.x / 32][k] = sums[k];
+        sums[k] = {0, 0};
+      }
+      __syncthreads();
+      for (int w = 0; w < warps; w++)
+#pragma unroll
+        for (int k = 0; k < kRows; k++) sums[k] = {sums[k].a + shared[odd][w][k].a, sums[k].b + shared[odd][w][k].b};
+    }
+#pragma unroll
+    for (int k = 0; k < kRows; k++) {
+      if (first + k >= a.rows) continue;
+      const float c0 = a.centered ? sums[k].a * scale : 0.0f, c1 = sums[k].b * scale;
+#pragma unroll
+      for (int u = 0; u < P; u++) {
+        if (at[u] >= a.cols) continue;
+        float dy[V], x[V];
+        rows::unpack(held[k].dy[u], dy);
+        rows::unpack(held[k].x[u], x);
+#pragma unroll
+        for (int v = 0; v < V; v++)
+          dy[v] = (dy[v] * weight[u][v] - c0 - (x[v] - held[k].mean) * held[k].rstd * c1) * held[k].rstd;
+        *reinterpret_cast<Pack<S, V>*>(static_cast<S*>(a.dx) + (first + k) * a.cols + at[u]) = rows::pack_of<S>(dy);
+      }
+    }
+  }
+  if (partial == nullptr) return;
+#pragma unroll
+  for (int u = 0; u < P; u++) {
+    if (at[u] >= a.cols) continue;
+#pragma unroll
+    for (int v = 0; v < V; v++) partial[group * a.cols + at[u] + v] = {dweight[u][v], dbias[u][v]};
+  }
+}
+
+bool try_gradient(const LayerNormBackwardArgs& a) {
+  if (a.cols % kOwn != 0 || a.cols > kOwn * kResident || !plain(a, {a.dy, a.x, a.dx, a.weight})) return false;
+  const int64_t across = ceil_div(a.cols, 32 * kOwn) * 32;
+  const dim3 threads(static_cast<unsigned>(across), across == 32 ? 8 : 1);
+  const int64_t sm = cuda::multiprocessors(), resident = sm * (kResident / (across * threads.y)) * threads.y;
+  const int64_t wanted = std::max(a.rows / kRowsAtLeast, std::min(a.rows, sm));
+  const auto blocks = static_cast<unsigned>(ceil_div(std::min(resident, wanted), threads.y));
+  const int64_t groups = int64_t{blocks} * threads.y;
+  const bool parameters = a.dweight != nullptr || a.dbias != nullptr;
+  const Scratch partial(parameters ? groups * a.cols * static_cast<int64_t>(sizeof(FloatPair)) : 0);
+  dispatch(a.dtype, Types<float, BFloat16, Half>{}, [&](auto tag) {
+    gradient_kernel<typename decltype(tag)::type>
+        <<<blocks, threads, 0, cuda::current_stream()>>>(a, partial.get<FloatPair>());
+  });
+  if (parameters) add_partials<float>(partial.get<FloatPair>(), groups, a.cols, a.dweight, a.dbias, a.param_dtype);
+  return true;
+}
+
+}  // namespace whole
 
 // dweight and dbias: threads along the columns, lines of threads and blocks along the rows.
 template <class T>
@@ -192,8 +379,8 @@ __global__ void __launch_bounds__(32 * kLines)
   if (column < a.cols) {
 #pragma unroll 4
     for (int64_t r = begin + threadIdx.y; r < end; r += kLines) {
-      const float mean = a.centered ? read<float>(a.mean, a.stat_dtype, r, 0.0f) : 0.0f;
-      const float rstd = read<float>(a.rstd, a.stat_dtype, r, 1.0f);
+      const float mean = a.centered ? read_plain<S>(a.mean, a.stat_dtype, r) : 0.0f;
+      const float rstd = read_plain<S>(a.rstd, a.stat_dtype, r);
       const Line dy = *reinterpret_cast<const Line*>(static_cast<const S*>(a.dy) + r * a.cols + column);
       const Line x = *reinterpret_cast<const Line*>(static_cast<const S*>(a.x) + r * a.cols + column);
 #pragma unroll
@@ -221,17 +408,23 @@ __global__ void __launch_bounds__(32 * kLines)
 
 void layer_norm_backward(const LayerNormBackwardArgs& a) {
   const cudaStream_t stream = cuda::current_stream();
+  if (a.rows * a.cols > 0 && whole::try_gradient(a)) return cuda::check_launch("launching a layer norm's gradient");
+  const auto size = static_cast<int64_t>(size_of(a.dtype));
+  const bool packs = plain(a, {a.dy, a.x, a.dx, a.weight}) && a.cols * size % 16 == 0;
   by_compute("layer_norm_backward", a.dtype, [&](auto tag) {
     using T = typename decltype(tag)::type;
-    const auto in_registers = [&](auto storage, const rows::Grid& grid) {
-      layer_norm_dx_registers<typename decltype(storage)::type><<<grid.blocks, grid.threads, 0, stream>>>(a);
-    };
-    if (a.dx != nullptr && a.rows * a.cols > 0 &&
-        !try_registers(a.dtype, a.rows, a.cols, {a.dy, a.x, a.dx}, in_registers))
-      layer_norm_dx<T><<<blocks_for(a.rows), threads_for(a.cols), 0, stream>>>(a);
+    if (a.dx != nullptr && a.rows * a.cols > 0) {
+      if (packs && rows::fits(a.cols, size)) {
+        const rows::Grid grid = rows::grid_for_rows(a.rows, a.cols, size);
+        dispatch(a.dtype, Types<float, BFloat16, Half>{}, [&](auto storage) {
+          layer_norm_dx_registers<typename decltype(storage)::type><<<grid.blocks, grid.threads, 0, stream>>>(a);
+        });
+      } else {
+        layer_norm_dx<T><<<blocks_for(a.rows), threads_for(a.cols), 0, stream>>>(a);
+      }
+    }
     if ((a.dweight == nullptr && a.dbias == nullptr) || a.cols == 0) return;
-    const bool packs = a.cols % 8 == 0 && rows::aligned({a.dy, a.x}) && !std::is_same_v<T, double>;
-    const int64_t tiles = ceil_div(a.cols, packs ? 32 * 16 / static_cast<int64_t>(size_of(a.dtype)) : 32);
+    const int64_t tiles = ceil_div(a.cols, packs ? 32 * 16 / size : 32);
     const int64_t parts = std::clamp<int64_t>(
         std::min(ceil_div(int64_t{cuda::multiprocessors()} * 8, tiles), a.rows / (kLines * 4)), 1, 256);
     const Scratch partial(parts * a.cols * static_cast<int64_t>(sizeof(Pair)));
@@ -243,8 +436,7 @@ void layer_norm_backward(const LayerNormBackwardArgs& a) {
     } else {
       layer_norm_columns<T><<<grid, threads, 0, stream>>>(a, partial.get<Pair>());
     }
-    add_partials<T><<<grid_for(a.cols), kThreads, 0, stream>>>(partial.get<Pair>(), parts, a.cols, a.dweight, a.dbias,
-                                                               a.param_dtype);
+    add_partials<T>(partial.get<Pair>(), parts, a.cols, a.dweight, a.dbias, a.param_dtype);
   });
   cuda::check_launch("launching a layer norm's gradient");
 }

@@ -13,6 +13,9 @@ constexpr int kLines = 8;  // threads that share a column
 struct Pair {
   double a, b;
 };
+struct FloatPair {
+  float a, b;
+};
 struct AddPairs {
   __device__ __forceinline__ Pair operator()(Pair x, Pair y) const { return {x.a + y.a, x.b + y.b}; }
 };
@@ -38,17 +41,32 @@ unsigned threads_for(int64_t extent) {
 }
 unsigned blocks_for(int64_t groups) { return static_cast<unsigned>(std::min<int64_t>(groups, int64_t{1} << 20)); }
 
-// Sums of `parts` partial pairs of every column into two parameter gradients.
-template <class T>
-__global__ void __launch_bounds__(kThreads)
-    add_partials(const Pair* partial, int64_t parts, int64_t columns, void* first, void* second, DType dtype) {
-  MT_GRID_LOOP(i, columns) {
-    Pair sums{0, 0};
+// Sums of `parts` partial pairs of every column into two parameter gradients; the lines of a block share them.
+template <class T, class P>
+__global__ void __launch_bounds__(1024)
+    add_partials_kernel(const P* partial, int64_t parts, int64_t columns, void* first, void* second, DType dtype) {
+  __shared__ Pair shared[32][32];
+  const int64_t column = blockIdx.x * int64_t{32} + threadIdx.x;
+  Pair sums{0, 0};
+  if (column < columns) {
 #pragma unroll 4
-    for (int64_t k = 0; k < parts; k++) sums = AddPairs()(sums, partial[k * columns + i]);
-    write<T>(first, dtype, i, static_cast<T>(sums.a));
-    write<T>(second, dtype, i, static_cast<T>(sums.b));
+    for (int64_t k = threadIdx.y; k < parts; k += blockDim.y) {
+      const P part = partial[k * columns + column];
+      sums = AddPairs()(sums, {part.a, part.b});
+    }
   }
+  shared[threadIdx.y][threadIdx.x] = sums;
+  __syncthreads();
+  if (threadIdx.y != 0 || column >= columns) return;
+  for (int line = 1; line < static_cast<int>(blockDim.y); line++) sums = AddPairs()(sums, shared[line][threadIdx.x]);
+  write<T>(first, dtype, column, static_cast<T>(sums.a));
+  write<T>(second, dtype, column, static_cast<T>(sums.b));
+}
+template <class T, class P>
+void add_partials(const P* partial, int64_t parts, int64_t columns, void* first, void* second, DType dtype) {
+  const dim3 threads(32, static_cast<unsigned>(std::min<int64_t>(parts, 32)));
+  add_partials_kernel<T><<<static_cast<unsigned>(ceil_div(columns, 32)), threads, 0, cuda::current_stream()>>>(
+      partial, parts, columns, first, second, dtype);
 }
 
 }  // namespace

@@ -1,5 +1,5 @@
-// What the reductions of reduce.cu compute: how a reducer starts, folds in an element, merges two partial results and
-// finishes. `first` is the slice's first element.
+// What the reductions compute: how a reducer starts, folds in an element, merges two partial results and finishes.
+// `first` is the slice's first element where a reducer is centred on it, and any value elsewhere.
 #pragma once
 #include <cmath>
 #include <limits>
@@ -16,25 +16,44 @@ struct Params {
   double p, correction;
 };
 
+// Offsets in bytes along at most two dimensions.
+struct Steps {
+  bool single;  // there is but one
+  Divider inner_size;
+  int64_t inner, outer;
+  __device__ __forceinline__ int64_t offset(int64_t i) const {
+    if (single) return i * inner;
+    const uint32_t quotient = inner_size.quotient(static_cast<uint32_t>(i));
+    return quotient * outer + (static_cast<uint32_t>(i) - quotient * inner_size.divisor) * inner;
+  }
+};
+
 struct Args {
-  int64_t outputs, extent, segments;
+  int64_t outputs, extent;
+  int64_t segments;  // of a slice: the same number of blocks take its elements in turn
   Space kept, reduced;
   int64_t kept_in[kCudaDims], kept_out[2][kCudaDims], reduced_in[kCudaDims];
   const char* in;
   char* out[2];
   DType in_dtype, out_dtype[2];
-  bool packed;  // slices are dense, 16-byte aligned and of a type that is read 16 bytes at a time
+  bool packed;  // memory runs along the slices, and is read 16 bytes at a time
+  Steps steps;  // from pack to pack along a slice
   char* partial;
 };
 
+// What most reducers have in common.
 template <class T>
-struct SumReducer {  // sum, nansum, mean
+struct Reducer {
   using Element = T;
+  static constexpr bool kPacked = true;    // worth the code that reads 16 bytes at a time
+  static constexpr bool kCentred = false;  // fold() and finish() want the slice's first element
+};
+
+template <class T>
+struct SumReducer : Reducer<T> {  // sum, mean
   using Acc = T;
   static __device__ Acc init(const Params&) { return T(0); }
-  static __device__ void fold(Acc& acc, T x, int64_t, T, const Params& p) {
-    acc = acc + (p.op == ReduceOp::nansum && x != x ? T(0) : x);
-  }
+  static __device__ void fold(Acc& acc, T x, int64_t, T, const Params&) { acc = acc + x; }
   static __device__ Acc merge(Acc a, Acc b, const Params&) { return a + b; }
   static __device__ void finish(Acc acc, T, const Args& a, char* const* out, const Params& p) {
     if constexpr (!std::is_integral_v<T>) {
@@ -45,14 +64,18 @@ struct SumReducer {  // sum, nansum, mean
 };
 
 template <class T>
+struct NansumReducer : SumReducer<T> {
+  static __device__ void fold(T& acc, T x, int64_t, T, const Params&) { acc = acc + (x != x ? T(0) : x); }
+};
+
+template <class T>
 struct ProdReducer : SumReducer<T> {
   static __device__ T init(const Params&) { return T(1); }
   static __device__ void fold(T& acc, T x, int64_t, T, const Params&) { acc = acc * x; }
   static __device__ T merge(T a, T b, const Params&) { return a * b; }
 };
 
-struct CountReducer {
-  using Element = bool;
+struct CountReducer : Reducer<bool> {
   using Acc = int64_t;
   static __device__ Acc init(const Params&) { return 0; }
   static __device__ void fold(Acc& acc, bool x, int64_t, bool, const Params&) { acc += x; }
@@ -89,14 +112,11 @@ struct Located {
   int64_t index;
 };
 
-// Maximum or minimum and where it first occurs. NaN wins.
+// Where the maximum or minimum first occurs, and the value too. NaN wins.
 template <class T>
-struct ExtremumReducer {
-  using Element = T;
+struct ExtremumReducer : Reducer<T> {
   using Acc = Located<T>;
-  static __device__ bool is_max(const Params& p) {
-    return p.op == ReduceOp::max || p.op == ReduceOp::max_index || p.op == ReduceOp::argmax;
-  }
+  static __device__ bool is_max(const Params& p) { return p.op == ReduceOp::max_index || p.op == ReduceOp::argmax; }
   static __device__ Acc init(const Params& p) {
     return {is_max(p) ? lowest<T>() : highest<T>(), std::numeric_limits<int64_t>::max()};
   }
@@ -113,53 +133,59 @@ struct ExtremumReducer {
     return take ? b : a;
   }
   static __device__ void finish(Acc acc, T, const Args& a, char* const* out, const Params& p) {
-    const bool only_index = p.op == ReduceOp::argmax || p.op == ReduceOp::argmin;
     // Nothing was better than the initial value: all are equal to it.
     if (acc.index == std::numeric_limits<int64_t>::max()) acc.index = 0;
-    if (only_index) {
+    if (p.op == ReduceOp::argmax || p.op == ReduceOp::argmin) {
       store_as<int64_t>(out[0], a.out_dtype[0], acc.index);
     } else {
       store_as<T>(out[0], a.out_dtype[0], acc.value);
-      if (p.op == ReduceOp::max_index || p.op == ReduceOp::min_index)
-        store_as<int64_t>(out[1], a.out_dtype[1], acc.index);
+      store_as<int64_t>(out[1], a.out_dtype[1], acc.index);
     }
   }
 };
-
-// Not in line: it is large, and rare.
-template <class T>
-static __device__ __noinline__ T power(T x, T exponent) {
-  return ::pow(x, exponent);
-}
 
 template <class T>
 struct Bounds {
   T low, high;
 };
+// max, min and aminmax: one instruction an element finds each bound of floats, so that one reducer serves them all.
 template <class T>
-struct AminmaxReducer {
-  using Element = T;
+struct AminmaxReducer : Reducer<T> {
   using Acc = Bounds<T>;
   static __device__ Acc init(const Params&) { return {highest<T>(), lowest<T>()}; }
-  static __device__ T min(T a, T b) { return a != a ? a : (b != b || b < a ? b : a); }
-  static __device__ T max(T a, T b) { return a != a ? a : (b != b || b > a ? b : a); }
+  static __device__ T min(T a, T b) {
+    if constexpr (std::is_same_v<T, float>) {
+      asm("min.NaN.f32 %0, %1, %2;" : "=f"(a) : "f"(a), "f"(b));
+      return a;
+    } else {
+      return a != a ? a : (b != b || b < a ? b : a);
+    }
+  }
+  static __device__ T max(T a, T b) {
+    if constexpr (std::is_same_v<T, float>) {
+      asm("max.NaN.f32 %0, %1, %2;" : "=f"(a) : "f"(a), "f"(b));
+      return a;
+    } else {
+      return a != a ? a : (b != b || b > a ? b : a);
+    }
+  }
   static __device__ void fold(Acc& acc, T x, int64_t, T, const Params&) {
     acc.low = min(acc.low, x);
     acc.high = max(acc.high, x);
   }
   static __device__ Acc merge(Acc a, Acc b, const Params&) { return {min(a.low, b.low), max(a.high, b.high)}; }
-  static __device__ void finish(Acc acc, T, const Args& a, char* const* out, const Params&) {
-    store_as<T>(out[0], a.out_dtype[0], acc.low);
-    store_as<T>(out[1], a.out_dtype[1], acc.high);
+  static __device__ void finish(Acc acc, T, const Args& a, char* const* out, const Params& p) {
+    store_as<T>(out[0], a.out_dtype[0], p.op == ReduceOp::max ? acc.high : acc.low);
+    if (p.op == ReduceOp::aminmax) store_as<T>(out[1], a.out_dtype[1], acc.high);
   }
 };
 
-// (sum |x|^p)^(1/p) with the limits for p = 0, inf and -inf.
+// (sum |x|^p)^(1/p) for p = 0, 1, 2, inf and -inf.
 template <class In>
-struct NormReducer {
-  using Element = In;
+struct NormReducer : Reducer<In> {
   using T = real_t<In>;
   using Acc = T;
+  static bool takes(const Params& p) { return std::isinf(p.p) || p.p == 0 || p.p == 1 || p.p == 2; }
   static __device__ bool infinite(const Params& p) { return isinf(p.p); }
   static __device__ Acc init(const Params& p) { return infinite(p) && p.p < 0 ? highest<T>() : T(0); }
   static __device__ T magnitude(In x) {
@@ -170,24 +196,15 @@ struct NormReducer {
     }
   }
   static __device__ void fold(Acc& acc, In x, int64_t, In, const Params& p) {
-    if (p.p == 2) {
-      if constexpr (is_complex_v<In>) {
-        const T m = magnitude(x);
-        acc += m * m;
-      } else {
-        acc += x * x;
-      }
-      return;
-    }
     const T m = magnitude(x);
-    if (infinite(p)) {
-      acc = merge(acc, m, p);
-    } else if (p.p == 0) {
-      acc += m != T(0) ? T(1) : T(0);
+    if (p.p == 2) {
+      acc += m * m;
     } else if (p.p == 1) {
       acc += m;
+    } else if (p.p == 0) {
+      acc += m != T(0) ? T(1) : T(0);
     } else {
-      acc += power(m, static_cast<T>(p.p));
+      acc = merge(acc, m, p);
     }
   }
   static __device__ Acc merge(Acc a, Acc b, const Params& p) {
@@ -195,13 +212,29 @@ struct NormReducer {
     return a != a ? a : (b != b || (p.p > 0 ? b > a : b < a) ? b : a);
   }
   static __device__ void finish(Acc acc, In, const Args& a, char* const* out, const Params& p) {
-    if (p.op == ReduceOp::norm) {
-      if (p.p == 2) {
-        acc = ::sqrt(acc);
-      } else if (!infinite(p) && p.p != 0 && p.p != 1) {
-        acc = power(acc, T(1) / static_cast<T>(p.p));
-      }
-    }
+    if (p.op == ReduceOp::norm && p.p == 2) acc = ::sqrt(acc);
+    store_as<T>(out[0], a.out_dtype[0], acc);
+  }
+};
+
+// Not in line: it is large, and rare.
+template <class T>
+static __device__ __noinline__ T power(T x, T exponent) {
+  return ::pow(x, exponent);
+}
+
+// The same for any other p.
+template <class In>
+struct PowerReducer : NormReducer<In> {
+  using T = real_t<In>;
+  static constexpr bool kPacked = false;
+  static __device__ T init(const Params&) { return T(0); }
+  static __device__ void fold(T& acc, In x, int64_t, In, const Params& p) {
+    acc += power(NormReducer<In>::magnitude(x), static_cast<T>(p.p));
+  }
+  static __device__ T merge(T a, T b, const Params&) { return a + b; }
+  static __device__ void finish(T acc, In, const Args& a, char* const* out, const Params& p) {
+    if (p.op == ReduceOp::norm) acc = power(acc, T(1) / static_cast<T>(p.p));
     store_as<T>(out[0], a.out_dtype[0], acc);
   }
 };
@@ -212,8 +245,8 @@ struct Deviations {
   double sum, squares;
 };
 template <class T>
-struct MomentReducer {
-  using Element = T;
+struct MomentReducer : Reducer<T> {
+  static constexpr bool kCentred = true;
   using Acc = Deviations;
   static __device__ Acc init(const Params&) { return {0, 0}; }
   static __device__ double centre(T first) { return isfinite(first) ? static_cast<double>(first) : 0.0; }

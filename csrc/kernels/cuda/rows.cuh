@@ -7,23 +7,23 @@ namespace minitorch {
 inline namespace MINITORCH_ARCH {
 namespace rows {
 
-constexpr int kPacks = 4;  // 16-byte packs of a row that a thread holds
+constexpr int kPacks = 4;  // 16-byte packs of a row that a thread holds, unless a kernel has another number
 
 // Threads for each of the rows that a block works on: (32, 8) or (n, 1).
 struct Grid {
   dim3 blocks, threads;
 };
 // Whether rows of `columns` elements of `size` bytes have whole packs and fit.
-inline bool fits(int64_t columns, int64_t size) {
-  return columns > 0 && columns * size % 16 == 0 && columns * size <= int64_t{16} * kPacks * 1024;
+inline bool fits(int64_t columns, int64_t size, int packs = kPacks) {
+  return columns > 0 && columns * size % 16 == 0 && columns * size <= int64_t{16} * packs * 1024;
 }
 inline bool aligned(std::initializer_list<const void*> pointers) {
   uintptr_t bits = 0;
   for (const void* p : pointers) bits |= reinterpret_cast<uintptr_t>(p);
   return bits % 16 == 0;
 }
-inline Grid grid_for_rows(int64_t rows, int64_t columns, int64_t size) {
-  const int64_t threads = ceil_div(ceil_div(columns * size, 16 * kPacks), 32) * 32;
+inline Grid grid_for_rows(int64_t rows, int64_t columns, int64_t size, int packs = kPacks) {
+  const int64_t threads = ceil_div(ceil_div(columns * size, 16 * packs), 32) * 32;
   const bool by_warp = threads == 32;
   const int64_t blocks = std::min<int64_t>(by_warp ? ceil_div(rows, 8) : rows, int64_t{1} << 20);
   return {dim3(static_cast<unsigned>(blocks)), by_warp ? dim3(32, 8) : dim3(static_cast<unsigned>(threads), 1)};
@@ -41,35 +41,73 @@ __device__ __forceinline__ T reduce(T value, T* shared, const T& identity, const
   return blockDim.y > 1 ? warp_reduce(value, combine) : block_reduce(value, shared, identity, combine);
 }
 
-// V neighbours of a vector of parameters, from element `at` on; `absent` for each without such a vector. One access
-// where they are stored as the row is.
+// The elements of a pack as floats and back; 16-bit ones are taken two at a time.
 template <class S, int V>
-__device__ __forceinline__ void parameters(float (&to)[V], const void* from, DType dtype, int at, float absent) {
-  if (from != nullptr && dtype == dtype_of<S> && reinterpret_cast<uintptr_t>(from) % sizeof(Pack<S, V>) == 0) {
-    const Pack<S, V> pack = *reinterpret_cast<const Pack<S, V>*>(static_cast<const S*>(from) + at);
+__device__ __forceinline__ void unpack(Pack<S, V> pack, float (&to)[V]) {
+  if constexpr (std::is_same_v<S, BFloat16>) {
+    uint32_t words[V / 2];
+    memcpy(words, &pack, sizeof(words));
+#pragma unroll
+    for (int w = 0; w < V / 2; w++) {
+      to[2 * w] = __uint_as_float(words[w] << 16);
+      to[2 * w + 1] = __uint_as_float(words[w] & 0xffff0000u);
+    }
+  } else {
 #pragma unroll
     for (int v = 0; v < V; v++) to[v] = convert<float>(pack.value[v]);
-    return;
   }
+}
+template <class S, int V>
+__device__ __forceinline__ Pack<S, V> pack_of(const float (&from)[V]) {
+  Pack<S, V> pack;
+  if constexpr (is_half_v<S>) {
+    uint32_t words[V / 2];
 #pragma unroll
-  for (int v = 0; v < V; v++)
-    to[v] =
-        from == nullptr
-            ? absent
-            : load_as<float>(static_cast<const char*>(from) + (at + v) * static_cast<int64_t>(size_of(dtype)), dtype);
+    for (int w = 0; w < V / 2; w++) {
+      if constexpr (std::is_same_v<S, BFloat16>) {
+        asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(words[w]) : "f"(from[2 * w + 1]), "f"(from[2 * w]));
+      } else {
+        asm("cvt.rn.f16x2.f32 %0, %1, %2;" : "=r"(words[w]) : "f"(from[2 * w + 1]), "f"(from[2 * w]));
+      }
+    }
+    memcpy(&pack, words, sizeof(words));
+  } else {
+#pragma unroll
+    for (int v = 0; v < V; v++) pack.value[v] = convert<S>(from[v]);
+  }
+  return pack;
+}
+
+// V neighbours of a vector of parameters, from element `at` on; `absent` for each without such a vector. It is stored
+// as the row is, or as float.
+template <class S, int V>
+__device__ __forceinline__ void parameters(float (&to)[V], const void* from, DType dtype, int at, float absent) {
+  if (from == nullptr) {
+#pragma unroll
+    for (int v = 0; v < V; v++) to[v] = absent;
+  } else if (dtype == DType::F32) {
+#pragma unroll
+    for (int v = 0; v < V; v += 4) {
+      const auto pack = *reinterpret_cast<const Pack<float, 4>*>(static_cast<const float*>(from) + at + v);
+#pragma unroll
+      for (int w = 0; w < 4; w++) to[v + w] = pack.value[w];
+    }
+  } else {
+    unpack(*reinterpret_cast<const Pack<S, V>*>(static_cast<const S*>(from) + at), to);
+  }
 }
 
 // This thread's elements of a row of storage type S.
-template <class S>
+template <class S, int N = kPacks>
 struct Row {
   static constexpr int V = pack_width<S>();
-  float x[kPacks][V];
+  float x[N][V];
 
   // f(element, pack, place in the pack, column) for those inside the row.
   template <class F>
   __device__ __forceinline__ void each(int64_t columns, const F& f) {
 #pragma unroll
-    for (int u = 0; u < kPacks; u++) {
+    for (int u = 0; u < N; u++) {
       const int at = static_cast<int>(threadIdx.x + u * blockDim.x) * V;
       if (at < columns) {
 #pragma unroll
@@ -81,34 +119,28 @@ struct Row {
   template <class F>
   __device__ __forceinline__ void each_pack(int64_t columns, const F& f) {
 #pragma unroll
-    for (int u = 0; u < kPacks; u++) {
+    for (int u = 0; u < N; u++) {
       const int at = static_cast<int>(threadIdx.x + u * blockDim.x) * V;
       if (at < columns) f(x[u], u, at);
     }
   }
   __device__ __forceinline__ void load(const void* data, int64_t offset, int64_t columns) {
     const S* const from = static_cast<const S*>(data) + offset;
-    Pack<S, V> packs[kPacks];
+    Pack<S, V> packs[N];
 #pragma unroll
-    for (int u = 0; u < kPacks; u++) {
+    for (int u = 0; u < N; u++) {
       const int at = static_cast<int>(threadIdx.x + u * blockDim.x) * V;
       if (at < columns) packs[u] = *reinterpret_cast<const Pack<S, V>*>(from + at);
     }
 #pragma unroll
-    for (int u = 0; u < kPacks; u++)
-#pragma unroll
-      for (int v = 0; v < V; v++) x[u][v] = convert<float>(packs[u].value[v]);
+    for (int u = 0; u < N; u++) unpack(packs[u], x[u]);
   }
   __device__ __forceinline__ void store(void* data, int64_t offset, int64_t columns) const {
     S* const to = static_cast<S*>(data) + offset;
 #pragma unroll
-    for (int u = 0; u < kPacks; u++) {
+    for (int u = 0; u < N; u++) {
       const int at = static_cast<int>(threadIdx.x + u * blockDim.x) * V;
-      if (at >= columns) continue;
-      Pack<S, V> pack;
-#pragma unroll
-      for (int v = 0; v < V; v++) pack.value[v] = convert<S>(x[u][v]);
-      *reinterpret_cast<Pack<S, V>*>(to + at) = pack;
+      if (at < columns) *reinterpret_cast<Pack<S, V>*>(to + at) = pack_of<S>(x[u]);
     }
   }
 };
