@@ -59,10 +59,7 @@ struct PanelLoad {
 template <bool Whole>
 __device__ __forceinline__ void emit_four(const Strided<float>& p, const tile::Split& split, int64_t part,
                                           int64_t batch, int64_t i, int64_t j, const float (&sums)[4]) {
-  if constexpr (!Whole) {
-    if (i < p.m) emit_pack(p, split, part, batch, i, j, sums);
-    return;
-  }
+  if constexpr (!Whole) return emit_pack(p, split, part, batch, i, j, sums);
   if (split.splits > 1) {
     float* const to = static_cast<float*>(split.partial) + ((part * p.batch + batch) * p.m + i) * p.n + j;
     *reinterpret_cast<float4*>(to) = make_float4(sums[0], sums[1], sums[2], sums[3]);
@@ -93,7 +90,8 @@ __device__ __forceinline__ void emit_cluster(const Strided<float>& p, const tile
       const float4 x = cluster::load(own + at * 4, other);
       sums[0] += x.x, sums[1] += x.y, sums[2] += x.z, sums[3] += x.w;
     }
-    emit_four<Whole>(p, split, part, batch, i0 + at / (kSide / 4), j0 + at % (kSide / 4) * 4, sums);
+    const int64_t i = i0 + at / (kSide / 4), j = j0 + at % (kSide / 4) * 4;
+    if (Whole || i < p.m) emit_four<Whole>(p, split, part, batch, i, j, sums);
   }
 }
 
@@ -174,6 +172,7 @@ __global__ void __launch_bounds__(256, 2)
 #pragma unroll
       for (int x = 0; x < 8; x++) {
         const int64_t i = i0 + ti + x / 4 * 16 + x % 4;
+        if (!Whole && i >= p.m) continue;
 #pragma unroll
         for (int h = 0; h < 2; h++)
           emit_four<Whole>(p, split, part, batch, i, j0 + tj + h * 32,
