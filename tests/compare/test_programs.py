@@ -268,6 +268,72 @@ def encoder_that_skips_padding():
         model(torch.randn(3, 7, 16, device=DEVICE), src_key_padding_mask=padding)
 
 
+def vision_transformer_in_bfloat16():
+    torch.manual_seed(0)
+    patch, layer = nn.Conv2d(3, 16, 4, 4), nn.TransformerEncoderLayer(16, 2, 32, 0.1, "gelu", batch_first=True)
+    model = nn.ModuleList([patch, layer, nn.LayerNorm(16), nn.Linear(16, 5)]).to(DEVICE)
+    first = nn.Parameter(torch.zeros(1, 1, 16, device=DEVICE))
+    optimizer = torch.optim.AdamW([first, *model.parameters()], lr=1e-3)
+
+    def scores(x):
+        tokens = model[0](x).flatten(2).transpose(1, 2)
+        return model[3](model[2](model[1](torch.cat([first.expand(len(x), -1, -1), tokens], 1)))[:, 0])
+
+    for _ in range(3):
+        x, y = torch.randn(4, 3, 16, 16, device=DEVICE), torch.randint(5, (4,), device=DEVICE)
+        with torch.autocast(DEVICE, dtype=torch.bfloat16):
+            loss = F.cross_entropy(scores(x), y, label_smoothing=0.1)
+        optimizer.zero_grad()
+        loss.backward()
+        nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+        optimizer.step()
+    model.eval()
+    with torch.no_grad(), torch.autocast(DEVICE, dtype=torch.bfloat16):
+        scores(x).float().softmax(-1).topk(3)
+
+
+def tagger_of_packed_sentences():
+    torch.manual_seed(0)
+    embedding, lstm, head = nn.Embedding(20, 8, padding_idx=0), nn.LSTM(8, 10, 2, bidirectional=True), nn.Linear(20, 4)
+    model = nn.ModuleList([embedding, lstm, head]).to(DEVICE)
+    optimizer = torch.optim.RMSprop(model.parameters(), lr=1e-3, momentum=0.9, centered=True)
+    for _ in range(2):
+        lengths = torch.randint(2, 7, (5,))
+        words, tags = torch.randint(1, 20, (5, 7)), torch.randint(4, (5, 7))
+        behind = torch.arange(7)[None] >= lengths[:, None]
+        words, tags = words.masked_fill(behind, 0).to(DEVICE), tags.masked_fill(behind, -100).to(DEVICE)
+        packed = nn.utils.rnn.pack_padded_sequence(embedding(words), lengths, batch_first=True, enforce_sorted=False)
+        y, _ = nn.utils.rnn.pad_packed_sequence(lstm(packed)[0], batch_first=True, total_length=7)
+        optimizer.zero_grad()
+        F.cross_entropy(head(y).transpose(1, 2), tags).backward()
+        nn.utils.clip_grad_norm_(model.parameters(), 0.5)
+        nn.utils.clip_grad_value_(model.parameters(), 0.1)
+        optimizer.step()
+
+
+def variational_autoencoder():
+    torch.manual_seed(0)
+    narrow = nn.Sequential(nn.Conv2d(1, 8, 3, 2, 1), nn.GroupNorm(2, 8), nn.SiLU(), nn.Flatten(), nn.Linear(128, 6))
+    grow = nn.Sequential(nn.Linear(3, 128), nn.Unflatten(1, (8, 4, 4)), nn.ConvTranspose2d(8, 4, 4, 2, 1), nn.ELU())
+    wide = nn.Sequential(nn.BatchNorm2d(4), nn.Upsample(scale_factor=2, mode="bilinear"), nn.Conv2d(4, 1, 3, 2, 1))
+    model = nn.ModuleList([narrow, grow, wide]).to(DEVICE)
+    optimizer = torch.optim.Adam(model.parameters(), lr=2e-3, foreach=True, amsgrad=True)
+    generator = torch.Generator(device=DEVICE).manual_seed(3)
+    average = [p.detach().clone() for p in model.parameters()]
+    for _ in range(3):
+        x = torch.bernoulli(torch.rand(6, 1, 8, 8, device=DEVICE, generator=generator), generator=generator)
+        mean, spread = narrow(x).chunk(2, 1)
+        q = torch.distributions.Normal(mean, F.softplus(spread) + 1e-4)
+        prior = torch.distributions.Normal(torch.zeros_like(mean), torch.ones_like(mean))
+        drawn = wide(grow(q.rsample() + 0.01 * torch.randn_like(mean)))
+        lost = F.binary_cross_entropy_with_logits(drawn, x, reduction="none").flatten(1).sum(1)
+        optimizer.zero_grad(set_to_none=False)
+        (lost + torch.distributions.kl_divergence(q, prior).sum(1)).mean().backward()
+        optimizer.step()
+        with torch.no_grad():
+            torch._foreach_lerp_(average, list(model.parameters()), 0.01)
+
+
 def conjugated_and_negated_views():
     x = torch.randn(3, 4, dtype=torch.complex64, device=DEVICE)
     x.conj().imag.add_(1)
@@ -306,6 +372,7 @@ PROGRAMS = [
     double_backward, recurrent, attention_with_a_mask, shapes_from_data, decompositions, identities,
     singular_matrices, ctc_loss, lazy_modules, generative_and_adversarial, line_search, generation_with_a_cache,
     encoder_that_skips_padding, conjugated_and_negated_views, large_values, compiled, copies_and_state,
+    vision_transformer_in_bfloat16, tagger_of_packed_sentences, variational_autoencoder,
 ]  # fmt: skip
 
 
