@@ -25,17 +25,23 @@ using OptionalTensor = std::optional<Tensor>;
 // The CUDA kernels hold a row of this many elements; longer rows take the composite there.
 constexpr int64_t kLongestRowOnCuda = 256;
 
+// (batch, heads, queries, e), (batch, kv heads, keys, e), (batch, kv heads, keys, ev), none of them empty.
+bool shapes_match(const Tensor& q, const Tensor& k, const Tensor& v) {
+  if (q.dim() != 4 || k.dim() != 4 || v.dim() != 4) return false;
+  for (const Tensor* t : {&q, &k, &v})
+    if (t->scalar_type() != q.scalar_type() || t->device() != q.device() || t->sym_numel() == 0) return false;
+  if (k.sym_size(0) != q.sym_size(0) || v.sym_size(0) != q.sym_size(0)) return false;
+  return k.sym_size(1) == v.sym_size(1) && k.sym_size(2) == v.sym_size(2) && k.sym_size(3) == q.sym_size(3);
+}
+bool is_fused_dtype(at::ScalarType type) { return type == at::kFloat || type == at::kHalf || type == at::kBFloat16; }
+
 bool fuses(const Tensor& q, const Tensor& k, const Tensor& v, const OptionalTensor& mask, double dropout,
            bool enable_gqa) {
   const auto type = q.scalar_type();
   if (!at::globalContext().userEnabledOverrideableSDP() || dropout != 0) return false;
   if (in_transform()) return false;  // there is no batching rule for it
-  if (type != at::kFloat && type != at::kHalf && type != at::kBFloat16) return false;
-  if (q.dim() != 4 || k.dim() != 4 || v.dim() != 4) return false;
-  for (const Tensor* t : {&q, &k, &v})
-    if (t->scalar_type() != type || t->device() != q.device() || t->sym_numel() == 0 || has_tangent(*t)) return false;
-  if (k.sym_size(0) != q.sym_size(0) || v.sym_size(0) != q.sym_size(0)) return false;
-  if (k.sym_size(1) != v.sym_size(1) || k.sym_size(2) != v.sym_size(2) || k.sym_size(3) != q.sym_size(3)) return false;
+  if (!is_fused_dtype(type) || !shapes_match(q, k, v)) return false;
+  if (has_tangent(q) || has_tangent(k) || has_tangent(v)) return false;
   if (!backend().synchronous() && (q.sym_size(3) > kLongestRowOnCuda || v.sym_size(3) > kLongestRowOnCuda))
     return false;
   if (enable_gqa ? q.sym_size(1) % k.sym_size(1) != 0 : q.sym_size(1) != k.sym_size(1)) return false;
@@ -130,13 +136,25 @@ std::tuple<Tensor, Tensor, Tensor, Tensor> attention_backward(const Tensor& grad
                                                               const Tensor&, c10::SymInt, c10::SymInt,
                                                               double /*dropout*/, bool causal, const Tensor&,
                                                               const Tensor&, std::optional<double> scale) {
-  const Tensor bias = expand_mask(mask, q, k);
+  check_same_device({&grad_out, &q, &k, &v, &out, &lse});
+  TORCH_CHECK(is_fused_dtype(q.scalar_type()) && shapes_match(q, k, v) && q.size(1) % k.size(1) == 0,
+              "attention's gradient: query ", q.sizes(), ", key ", k.sizes(), " and value ", v.sizes(),
+              " do not belong together");
+  const std::array sizes{q.size(0), q.size(1), q.size(2), v.size(3)};
+  for (const Tensor* t : {&grad_out, &out})
+    TORCH_CHECK(t->sizes() == at::IntArrayRef(sizes) && t->scalar_type() == q.scalar_type(),
+                "attention's gradient: expected the output and its gradient to have sizes ", at::IntArrayRef(sizes),
+                " and dtype ", q.scalar_type(), ", got ", t->sizes(), " and ", t->scalar_type());
+  TORCH_CHECK(lse.sizes() == q.sizes().slice(0, 3) && lse.scalar_type() == at::kFloat,
+              "attention's gradient: expected a logsumexp in float of sizes ", q.sizes().slice(0, 3), ", got ",
+              lse.scalar_type(), " of ", lse.sizes());
+  const Tensor bias = expand_mask(mask, q, k), dense_lse = lse.contiguous();
   Tensor grad_q = empty_in_order_of(q, q.sizes()), grad_k = empty_in_order_of(k, k.sizes());
   Tensor grad_v = empty_in_order_of(v, v.sizes());
   attention_backward_kernel(args_of(q, k, v, bias, causal, scale),
                             {.grad_out = operand(grad_out),
                              .out = operand(out),
-                             .lse = static_cast<const float*>(lse.const_data_ptr()),
+                             .lse = static_cast<const float*>(dense_lse.const_data_ptr()),
                              .grad_q = operand(grad_q),
                              .grad_k = operand(grad_k),
                              .grad_v = operand(grad_v)});

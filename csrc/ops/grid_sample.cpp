@@ -50,12 +50,18 @@ GridSampleArgs arguments(const Tensor& x, const Tensor& grid, int64_t interpolat
   return a;
 }
 
+// Of the result, for an input and a grid that check<D> has accepted.
+template <int D>
+at::DimVector result_sizes(const Tensor& x, const Tensor& grid) {
+  at::DimVector sizes{x.size(0), x.size(1)};
+  for (int d = 0; d < D; d++) sizes.push_back(grid.size(1 + d));
+  return sizes;
+}
+
 template <int D>
 Tensor grid_sampler(const Tensor& x, const Tensor& grid, int64_t interpolation, int64_t padding, bool align_corners) {
   check<D>(x, grid, interpolation, D == 2 ? "grid_sampler_2d_cpu_kernel_impl" : "grid_sampler3d_cpu");
-  std::vector<int64_t> sizes{x.size(0), x.size(1)};
-  for (int d = 0; d < D; d++) sizes.push_back(grid.size(1 + d));
-  const Tensor y = empty(sizes, x.scalar_type());
+  const Tensor y = empty(result_sizes<D>(x, grid), x.scalar_type());
   if (y.numel() == 0) return y;
   const Tensor points = grid.contiguous();
   GridSampleArgs a = arguments<D>(x, points, interpolation, padding, align_corners);
@@ -73,6 +79,8 @@ std::tuple<Tensor, Tensor> grid_sampler_backward(const Tensor& dy, const Tensor&
            D == 2 ? "grid_sampler_2d_backward_cpu_kernel_impl" : "grid_sampler_3d_backward_cpu");
   TORCH_CHECK(dy.scalar_type() == x.scalar_type(), "expected scalar type ", x.scalar_type(), " but found ",
               dy.scalar_type());
+  TORCH_CHECK(dy.sizes() == at::IntArrayRef(result_sizes<D>(x, grid)), "grid_sampler(): expected a gradient of sizes ",
+              at::IntArrayRef(result_sizes<D>(x, grid)), ", got ", dy.sizes());
   // Native computes the gradient of the grid whether or not it is wanted.
   Tensor dx, dgrid = empty(grid.sizes(), grid.scalar_type());
   if (wanted[0]) dx = empty(x.sizes(), x.scalar_type());

@@ -165,8 +165,14 @@ void unfold_backward_stub(at::Tensor& grad_in, const at::Tensor& grad, int64_t d
   // A 0-dim input unfolds into one fold of one element.
   const at::Tensor out = grad_in.dim() == 0 ? grad_in.unsqueeze(0) : grad_in;
   const at::Tensor folds = grad_in.dim() == 0 ? grad.unsqueeze(0) : grad;
-  unfold_backward_kernel(
-      {view_of(out), view_of(folds), static_cast<int>(at::maybe_wrap_dim(dim, out.dim())), size, step});
+  const int64_t d = at::maybe_wrap_dim(dim, out.dim());
+  at::DimVector expected(out.sizes());
+  if (size >= 0 && size <= out.size(d) && step > 0) expected[d] = (out.size(d) - size) / step + 1;
+  expected.push_back(size);
+  TORCH_CHECK(step > 0 && folds.sizes() == at::IntArrayRef(expected), "unfold_backward: folds of ", size,
+              " elements, a step of ", step, " apart, of a tensor of sizes ", out.sizes(),
+              " have no gradient of sizes ", folds.sizes());
+  unfold_backward_kernel({view_of(out), view_of(folds), static_cast<int>(d), size, step});
 }
 
 // x[mask] = value is masked_fill_, for native where the value is on the CPU. The Python binding puts a number on the

@@ -99,6 +99,17 @@ void unpack_pivots(at::TensorIterator& iter, const int64_t dim_size, const int64
               "Did you properly pass the result of lu_factor?");
 }
 
+struct LuUnpack : at::native::structured_lu_unpack_out {
+  void impl(const Tensor& lu, const Tensor& pivots, bool unpack_data, bool unpack_pivots, const Tensor& p,
+            const Tensor& l, const Tensor& u) {
+    const auto batch = lu.sizes().slice(0, lu.dim() - 2);
+    TORCH_CHECK(!unpack_pivots || (pivots.dim() == lu.dim() - 1 && pivots.sizes().slice(0, batch.size()) == batch &&
+                                   pivots.size(-1) >= std::min(lu.size(-2), lu.size(-1))),
+                "lu_unpack: pivots of sizes ", pivots.sizes(), " are not those of an LU of sizes ", lu.sizes());
+    at::native::structured_lu_unpack_out::impl(lu, pivots, unpack_data, unpack_pivots, p, l, u);
+  }
+};
+
 }  // namespace
 
 MT_OPERATORS(aten, PrivateUse1, m) {
@@ -107,7 +118,7 @@ MT_OPERATORS(aten, PrivateUse1, m) {
                                                              "linalg_lu_factor_ex.out");
   structured<at::native::structured_linalg_lu_out>(m, "linalg_lu", nullptr, "linalg_lu.out");
   structured<at::native::structured_linalg_lu_solve_out>(m, "linalg_lu_solve", nullptr, "linalg_lu_solve.out");
-  structured<at::native::structured_lu_unpack_out>(m, "lu_unpack", nullptr, "lu_unpack.out");
+  structured<LuUnpack>(m, "lu_unpack", nullptr, "lu_unpack.out");
   structured<at::native::structured_triangular_solve_out>(m, "triangular_solve", nullptr, "triangular_solve.X");
   structured<at::native::structured__linalg_solve_ex_out>(m, "_linalg_solve_ex", nullptr, "_linalg_solve_ex.result");
   structured<at::native::structured_linalg_inv_ex_out>(m, "linalg_inv_ex", nullptr, "linalg_inv_ex.inverse");

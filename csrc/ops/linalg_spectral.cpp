@@ -116,7 +116,8 @@ void ldl_solve(const Tensor& ld, const Tensor& pivots, const Tensor& result, boo
   TORCH_INTERNAL_ASSERT(!upper);
   if (result.numel() == 0) return;
   check_ldl_pivots(pivots, ld.size(-1));
-  const Tensor factors = with_batch_of(resolved(ld), 2, result, 2), exchanges = with_batch_of(pivots, 1, result, 2);
+  const Tensor factors = with_batch_of(resolved(ld), 2, result, 2),
+               exchanges = with_batch_of(pivots.to(at::kInt), 1, result, 2);
   ldl_solve_kernel(view_of(factors), view_of(exchanges), view_of(result), hermitian);
 }
 

@@ -31,6 +31,10 @@ void average(const Tensor& x, const Tensor& out, int dims, const PoolWindow& win
 
 void average_backward(const Tensor& dy, const Tensor& x, const Tensor& dx, int dims, const PoolWindow& window,
                       bool count_include_pad, std::optional<int64_t> divisor) {
+  const auto leading = [&](const Tensor& t) { return t.sizes().slice(0, t.dim() - dims); };
+  TORCH_CHECK(dy.dim() == x.dim() && (x.dim() == dims + 1 || x.dim() == dims + 2) && leading(dy) == leading(x),
+              "average pooling's gradient: batch and channels of grad_output ", dy.sizes(),
+              " must be those of the input ", x.sizes());
   if (dx.numel() == 0) return;
   const at::MemoryFormat format = pool_format(dx, dims);
   const Tensor dense = dy.contiguous(format);
@@ -130,10 +134,6 @@ Tensor adaptive_average_backward(const Tensor& dy, const Tensor& x) {
                 " for `gradOutput_` but got dimensions ", dy.dim());
     TORCH_CHECK(dy.dtype() == x.dtype(), "expected scalar type ", x.scalar_type(), " but found ", dy.scalar_type());
   }
-  TORCH_CHECK(x.dim() == a.dims + 1 || x.dim() == a.dims + 2, a.name, "(): ", a.expected, x.sizes());
-  const auto leading = [&](const Tensor& t) { return t.sizes().slice(0, t.dim() - a.dims); };
-  TORCH_CHECK(leading(dy) == leading(x), a.backward_dtype, ": batch and channels of grad_output ", dy.sizes(),
-              " must be those of the input ", x.sizes());
   check_pool_dtype(a.backward_dtype, x, PoolInts::none);
   Tensor dx = empty(x.sizes(), x.scalar_type(), adaptive_format(a, x));
   average_backward(dy, x, dx, a.dims, adaptive_window(), false, std::nullopt);

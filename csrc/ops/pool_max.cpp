@@ -228,6 +228,8 @@ Tensor& max_pool3d_backward_out(const Tensor& dy, const Tensor& x, IntArrayRef k
 
 void fractional(const Tensor& x, IntArrayRef kernel, const Tensor& samples, const Tensor& out, const Tensor& indices,
                 int dims) {
+  for (const int64_t size : kernel)
+    TORCH_CHECK(size >= 0, "fractional_max_pool", dims, "d: kernel_size must not be negative, got ", kernel);
   if (out.numel() == 0) return;
   const auto format = at::MemoryFormat::Contiguous;
   const Tensor dense = x.contiguous(), u = samples.contiguous();

@@ -65,14 +65,18 @@ SegmentArgs arguments(ReductionType reduction, const Tensor& data, const Tensor&
   return a;
 }
 
+at::DimVector result_sizes(const Tensor& data, int64_t axis, int64_t segments) {
+  at::DimVector sizes(data.sizes());
+  sizes[axis] = segments;
+  return sizes;
+}
+
 template <bool from_lengths>
 Tensor reduce(ReductionType reduction, const Tensor& data, const Tensor& segments, int64_t axis,
               const Initial& initial) {
   const Tensor x = data.contiguous(), bounds = bounds_of(segments, from_lengths, x.size(axis));
   SegmentArgs a = arguments(reduction, x, bounds, axis, initial, "_segment_reduce_cpu");
-  std::vector<int64_t> sizes = x.sizes().vec();
-  sizes[axis] = a.segments;
-  const Tensor result = empty(sizes, x.scalar_type());
+  const Tensor result = empty(result_sizes(x, axis, a.segments), x.scalar_type());
   a.result = result.mutable_data_ptr();
   if (result.numel() > 0) segment_reduce_kernel(a);
   return result;
@@ -84,6 +88,11 @@ Tensor reduce_backward(const Tensor& grad, const Tensor& output, const Tensor& d
   const Tensor x = data.contiguous(), y = output.contiguous(), dy = grad.contiguous();
   const Tensor bounds = bounds_of(segments, from_lengths, x.size(axis));
   SegmentArgs a = arguments(reduction, x, bounds, axis, initial, "_segment_reduce_cpu");
+  for (const Tensor* t : {&dy, &y})
+    TORCH_CHECK(t->sizes() == at::IntArrayRef(result_sizes(x, axis, a.segments)) && t->dtype() == x.dtype(),
+                "_segment_reduce_backward(): expected the output and its gradient to have sizes ",
+                at::IntArrayRef(result_sizes(x, axis, a.segments)), " and dtype ", x.dtype(), ", got ", t->sizes(),
+                " and ", t->dtype());
   const Tensor dx = empty(x.sizes(), dy.scalar_type());
   dx.zero_();  // elements outside every segment
   a.result = const_cast<void*>(y.const_data_ptr());

@@ -166,6 +166,7 @@ def survey(options: argparse.Namespace) -> int:
         while True:
             command = [sys.executable, "-m", "tests.python.hostile_samples", "--log", log.name, "--after", after]
             command += ["--only", options.only, "--cases", str(options.cases), "--seed", str(options.seed)]
+            command += ["--overload", options.overload]
             done = subprocess.run(command, capture_output=True, text=True)
             last = pathlib.Path(log.name).read_text().splitlines()[-1]
             if last == "done":
@@ -191,6 +192,8 @@ def calls(options: argparse.Namespace) -> Iterator[tuple[str, Any, tuple, dict]]
         if not re.search(options.only, entry):
             continue
         for number, (overload, args, kwargs) in enumerate(calls_of(op, 3)):
+            if not re.search(options.overload, overload.name()):
+                continue
             for case in range(options.seed, options.seed + options.cases):
                 name = f"{entry} {overload.name()} {number} {case}"
                 if behind:
@@ -203,6 +206,7 @@ def main() -> int:
     parser.add_argument("--cases", type=int, default=10, help="calls for each that was noted")
     parser.add_argument("--seed", type=int, default=0, help="the first case")
     parser.add_argument("--only", default="", help="a regular expression on the op_db entry's name")
+    parser.add_argument("--overload", default="", help="a regular expression on the kernel's operator, as aten::name")
     parser.add_argument("--after", default="", help="begin behind this call, a line of the log")
     parser.add_argument("--survey", action="store_true", help="go on after a death, in a new process")
     parser.add_argument("--log", default="/dev/stderr")

@@ -398,6 +398,47 @@ OWN_NAMES = {
     "adaptive pooling of many dimensions": lambda x: aten._adaptive_avg_pool2d_backward(
         x.view(1, 1, 1, 2, 3), x.view(1, 1, 1, 2, 3)
     ),
+    "few folds": lambda x: aten.unfold_backward(x.view(2, 3)[:1], [12, 12], 1, 3, 2),
+    "average pooling of another batch": lambda x: aten.avg_pool2d_backward(
+        x.view(1, 1, 2, 3), x.view(1, 1, 2, 3).expand(32768, 1, 2, 3), [1, 1], [1, 1], [0, 0], False, True, None
+    ),
+    "fractional pooling with a negative window": lambda x: aten.fractional_max_pool2d(
+        x.view(1, 2, 3), [1, -(2**63)], [1, 1], x[:2].view(1, 1, 2)
+    ),
+    "grid sampling of another grid": lambda x: aten.grid_sampler_2d_backward(
+        x.view(1, 1, 2, 3), x.view(1, 1, 2, 3), x[:2].view(1, 1, 1, 2).expand(1, 2, 32768, 2), 0, 0, False, [True, True]
+    ),
+    "more segments than results": lambda x: aten._segment_reduce_backward(
+        x[:2], x[:2], x, "max", lengths=torch.zeros(1 << 20, dtype=torch.int64, device=x.device)
+    ),
+    "attention without its logsumexp": lambda x: aten._scaled_dot_product_fused_attention_overrideable_backward(
+        *[x.view(1, 1, 2, 3)] * 4, None, [True] * 4, x.view(1, 1, 2, 3), x[:0], None, None, 2, 2, 0.0, False, x, x
+    ),
+    "attention to fewer keys than values": lambda x: aten._scaled_dot_product_fused_attention_overrideable_backward(
+        x.view(1, 1, 2, 3),
+        x.view(1, 1, 2, 3),
+        x[:3].view(1, 1, 1, 3),
+        x.view(1, 1, 2, 3),
+        None,
+        [True] * 4,
+        x.view(1, 1, 2, 3),
+        x[:2].view(1, 1, 2),
+        None,
+        None,
+        2,
+        2,
+        0.0,
+        False,
+        x,
+        x,
+    ),
+    "pivots of a smaller batch": lambda x: torch.lu_unpack(
+        x[:4].view(1, 2, 2).expand(4, 2, 2), torch.ones(1, 2, dtype=torch.int32, device=x.device)
+    ),
+    "pivots of a larger batch": lambda x: torch.lu_unpack(
+        x[:4].view(1, 2, 2), torch.ones(1, 2, dtype=torch.int32, device=x.device).expand(1 << 20, 2)
+    ),
+    "few pivots": lambda x: torch.lu_unpack(x[:4].view(2, 2), torch.ones(1, dtype=torch.int32, device=x.device)),
     "more elements than there are numbers": lambda x: torch.triu_indices(2**40, 2**40, device=x.device),
 }
 
@@ -413,6 +454,12 @@ def test_solving_with_pivots_that_no_factorisation_gives(pivots):
     factors, right = torch.eye(3, device=DEVICE), torch.ones(3, 2, device=DEVICE)
     with pytest.raises(RuntimeError, match="Expected pivots as"):
         torch.linalg.ldl_solve(factors, torch.tensor(pivots, dtype=torch.int32, device=DEVICE), right)
+
+
+@pytest.mark.parametrize("dtype", [torch.int8, torch.uint8, torch.int64])
+def test_pivots_of_any_integers(dtype):
+    pivots = torch.arange(1, 4).to(dtype)
+    check(torch.linalg.ldl_solve, torch.eye(3), pivots, torch.arange(6.0).reshape(3, 2), strides=False)
 
 
 @pytest.mark.parametrize("shape", [(0, 3), (3, 0), (2, 0, 4)])
