@@ -156,6 +156,22 @@ MT_INLINE void loop_with_exceptions(const F& f, R* out, int64_t n, const In*... 
   }
 }
 
+// The elements whose value is in doubt are computed again, another way; the input may be the output's memory.
+template <class F, class R, class In>
+MT_INLINE void loop_with_corrections(const F& f, R* out, int64_t n, const In* in) {
+  for (int64_t begin = 0; begin < n; begin += kBlock, out += kBlock, in += kBlock) {
+    const int64_t count = std::min<int64_t>(kBlock, n - begin);
+    In kept[kBlock];
+    std::copy_n(in, count, kept);
+    loop(f, out, count, kept);
+    int doubtful = 0;
+    for (int64_t i = 0; i < count; i++) doubtful |= F::doubtful(kept[i], out[i]);
+    if (MT_LIKELY(!doubtful)) continue;
+    for (int64_t i = 0; i < count; i++)
+      if (F::doubtful(kept[i], out[i])) out[i] = f.corrected(kept[i]);
+  }
+}
+
 template <class F, class Call = decltype(&F::operator())>
 struct BlockOf;
 template <class F, class R, class... In>
@@ -170,6 +186,8 @@ struct BlockOf<F, R (F::*)(In...) const> {
                  reinterpret_cast<const read_t<In>*>(ptrs[2 + I])...);
       } else if constexpr (requires { F::exceptional(In{}...); }) {
         loop_with_exceptions(f, reinterpret_cast<R*>(ptrs[0]), n, reinterpret_cast<const read_t<In>*>(ptrs[1 + I])...);
+      } else if constexpr (requires { F::doubtful(In{}..., R{}); }) {
+        loop_with_corrections(f, reinterpret_cast<R*>(ptrs[0]), n, reinterpret_cast<const In*>(ptrs[1 + I])...);
       } else {
         loop(f, reinterpret_cast<R*>(ptrs[0]), n, reinterpret_cast<const read_t<In>*>(ptrs[1 + I])...);
       }

@@ -282,7 +282,24 @@ inline namespace MINITORCH_ARCH {
     }                                                            \
   };
 #endif
+#if defined(__CUDA_ARCH__)
 MT_SPECIAL_FUNCTOR(Lgamma, lgamma)
+#else
+template <class T>
+struct Lgamma {
+  MT_HD T operator()(T x) const { return static_cast<T>(special::single::lgamma(x)); }
+  // Near the zeros between the poles reflection subtracts equal numbers; doubles have libm's value there.
+  static MT_HD bool doubtful(T x, T value)
+    requires std::is_same_v<T, double>
+  {
+    return (x < -2.0) & (::fabs(value) < 1.0);
+  }
+  MT_HD T corrected(T x) const {
+    int sign;
+    return ::lgamma_r(x, &sign);
+  }
+};
+#endif
 MT_SPECIAL_FUNCTOR(Digamma, digamma)
 // At its poles native gives what the sine of a rounded multiple of pi leaves of infinity; so do we.
 template <class T>

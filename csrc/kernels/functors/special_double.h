@@ -11,11 +11,7 @@ inline namespace MINITORCH_ARCH {
 
 using namespace math::detail;
 using single::digamma;
-// Single precision's reflection loses digits near the zeros between the poles.
-MT_HD double lgamma(double x) {
-  int sign;
-  return ::lgamma_r(x, &sign);
-}
+using single::lgamma;
 
 // erfinv(y) / y as in special_single.h, as far as the smallest double goes (2^-30).
 MT_HD double erfinv_quotient(double w) {

@@ -130,9 +130,10 @@ struct HalfTurn {
   }
 };
 
-// log |Gamma(x)|. From 3 on Stirling's formula with its correction as a polynomial in 1/x^2 (2^-57); below, the
-// recurrence leads to [1, 2), where it is (x - 1)(x - 2) R(x) (2^-54). Left of zero reflection (AS 6.1.17). In full
-// precision, for what the zeros between the poles leave of it.
+// log |Gamma(x)|. From 3 on Stirling's formula, (x - 1/2)(log(x) - 1) + log(2 pi / e) / 2, with its correction as a
+// polynomial in 1/x^2 (2^-57); below, the recurrence leads to 1 + y in [1, 2), where it is y (y - 1) R(y) (2^-54). Left
+// of zero reflection (AS 6.1.17), which leaves few digits near the zeros between the poles. In full precision, for
+// those; and doubles take it from here.
 MT_HD double lgamma(double x) {
   constexpr double r[] = {0.4831289505409809,     -0.14595989591430594,    0.06291140107456485,
                           -0.03130848750105327,   0.01679709863121395,     -0.009425622444829649,
@@ -147,20 +148,25 @@ MT_HD double lgamma(double x) {
                                  -0.2070933006751568,    0.26180852870866445};
   const double a = ::fabs(x), inverse = 1.0 / a;
   const bool large = a >= 3.0, second = a >= 2.0, first = a >= 1.0;
-  double base = first ? 1.0 : a, factor = first ? 1.0 : -1.0, y = first ? a : a + 1.0;
+  double base = first ? 1.0 : a, factor = first ? 1.0 : -1.0, y = first ? a - 1.0 : a;
   base = second ? a - 1.0 : base;
-  y = second ? a - 1.0 : y;
+  y = second ? a - 2.0 : y;
   base = large ? a : base;
   factor = large ? a - 0.5 : factor;
-  const double small = (y - 1.0) * (y - 2.0) * horner(y - 1.5, r);
-  const double beyond = (0.91893853320467274178 - a) + inverse * horner(inverse * inverse, stirling);
-  double value = factor * log_normal<Precision::full>(base) + (large ? beyond : small);
+  const double small = y * (y - 1.0) * horner(y - 0.5, r);
+  const double beyond = 0.41893853320467274178 + inverse * horner(inverse * inverse, stirling);
+  const bool subnormal = base < 2.2250738585072014e-308;
+  // log(base), less one where Stirling's formula subtracts one: before rounding, or little would be left at 3.
+  const LogReduction e(subnormal ? base * 0x1p54 : base);
+  const double f = e.m - 1.0, k = subnormal ? e.k - 54.0 : e.k;
+  const double tail = (0.5 * f * f - (log_correction<Precision::full>(f) + k * kLn2Lo)) - f;
+  double value = factor * ((k * kLn2Hi - (large ? 1.0 : 0.0)) - tail) + (large ? beyond : small);
 
   const double sine = HalfTurn(::fabs(a - ((a + kRound) - kRound))).sine;
   double reflected = log_normal<Precision::full>(kPi / (a * sine)) - value;
   reflected = sine == 0.0 ? INFINITY : reflected;
   reflected = a >= 4503599627370496.0 ? INFINITY : reflected;  // every number from 2^52 on is an integer: a pole
-  value = x < 0.0 ? reflected : value;
+  value = (x < 0.0) & (a > 1e-100) ? reflected : value;        // log |Gamma| is even in so small numbers
   value = a == INFINITY ? INFINITY : value;
   return x == 0.0 ? INFINITY : value;
 }
