@@ -14,10 +14,11 @@ namespace minitorch {
 inline namespace MINITORCH_ARCH {
 namespace {
 
-constexpr int64_t kLeaf = 2048;    // elements of a row that share one accumulation without merging
-constexpr int64_t kStaged = 1024;  // elements converted at a time
-constexpr int64_t kShortRun = 64;  // shorter runs of a row are gathered into the buffer
-constexpr int kMaxLevels = 64;     // of the pairwise merge
+constexpr int64_t kLeaf = 2048;          // elements of a row that share one accumulation without merging
+constexpr int64_t kStaged = 1024;        // elements converted at a time
+constexpr int64_t kStagedBytes = 16384;  // the same for columns, at least eight rows
+constexpr int64_t kShortRun = 64;        // shorter runs of a row are gathered into the buffer
+constexpr int kMaxLevels = 64;           // of the pairwise merge
 constexpr int64_t kMaxSegments = 64;
 
 // Position in the reduced slice, as runs along its fastest dimension.
@@ -67,9 +68,8 @@ class Driver {
 
   void run() const {
     const int64_t extent = reduced_.numel;
-    const int64_t width =
-        std::min(kept_.size[0], columns_ ? (direct_ ? int64_t{512} : int64_t{128})
-                                         : std::clamp<int64_t>(16384 / std::max<int64_t>(extent, 1), 1, 256));
+    const int64_t width = std::min(
+        kept_.size[0], columns_ ? int64_t{512} : std::clamp<int64_t>(16384 / std::max<int64_t>(extent, 1), 1, 256));
     const int64_t tiles = (kept_.size[0] + width - 1) / width;
     const int64_t groups = kept_.numel / kept_.size[0] * tiles;
     int64_t segments = 1;
@@ -143,7 +143,11 @@ class Driver {
   }
 
   int64_t staging_bytes(int64_t width) const {
-    return columns_ ? (direct_ ? 0 : kLeafRows * width * element_) : kStaged * element_;
+    return columns_ ? (direct_ ? 0 : std::max(kStagedBytes, 8 * width * element_)) : kStaged * element_;
+  }
+  // Rows of a column fold that are converted at a time: what the first-level cache holds beside the accumulators.
+  int64_t staged_rows(int64_t width) const {
+    return std::clamp<int64_t>(kStagedBytes / (width * element_), 8, kLeafRows);
   }
 
   void store(const Tile& tile, const char* acc, char* results) const {
@@ -192,20 +196,24 @@ class Driver {
   void fold_columns(char* acc, const Tile& tile, int64_t begin, int64_t end, char* staging, char* levels) const {
     Runs runs(reduced_, begin);
     const void* rows[kLeafRows];
+    const int64_t step = direct_ ? kLeafRows : staged_rows(tile.width);
     auto leaf = [&](void* target, int64_t k) {
-      const int64_t from = begin + k * kLeafRows, count = std::min(kLeafRows, end - from);
-      for (int64_t r = 0; r < count; r++) {
-        const char* row = tile.in + runs.offset();
-        if (direct_) {
-          rows[r] = row;
-        } else {
-          char* buffer = staging + r * tile.width * element_;
-          load_(buffer, row, kept_.in[0], tile.width);
-          rows[r] = buffer;
+      const int64_t first = begin + k * kLeafRows, last = std::min(first + kLeafRows, end);
+      for (int64_t from = first; from < last; from += step) {
+        const int64_t count = std::min(step, last - from);
+        for (int64_t r = 0; r < count; r++) {
+          const char* row = tile.in + runs.offset();
+          if (direct_) {
+            rows[r] = row;
+          } else {
+            char* buffer = staging + r * tile.width * element_;
+            load_(buffer, row, kept_.in[0], tile.width);
+            rows[r] = buffer;
+          }
+          runs.advance(1);
         }
-        runs.advance(1);
+        r_.columns(target, tile.width, rows, count, from, p_);
       }
-      r_.columns(target, tile.width, rows, count, from, p_);
     };
     const int64_t leaves = (end - begin + kLeafRows - 1) / kLeafRows;
     if (!r_.cascade || leaves == 1) {
