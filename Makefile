@@ -45,8 +45,8 @@ test-cpp: $(INSTALLED) ## C++ tests of core, runtime and kernels (no Python)
 test-python: $(INSTALLED) test-cpp ## Python tests: devices, operators, conformance (a thinned choice), models
 	@OMP_NUM_THREADS=2 OMP_WAIT_POLICY=passive MINITORCH_FALLBACK=error $(PY) -m pytest -n $(JOBS) --dist worksteal tests
 
-conformance: $(INSTALLED) ## every conformance row of the claimed operators, in all dtypes (4 minutes on two cores)
-	@$(PY) -m tests.conformance.run --whole --jobs $(JOBS) --results
+conformance: $(INSTALLED) ## every conformance row of the claimed operators, in all dtypes; an interrupted run goes on
+	@$(PY) -m tests.conformance.run --whole --jobs $(JOBS) --results --json out/conformance.json --resume
 
 coverage: $(INSTALLED) ## rewrite docs/coverage.md: which operators are there, which conformance rows pass
 	@$(PY) tools/coverage.py --write
@@ -74,7 +74,7 @@ bench: $(INSTALLED) ## race every case against native torch: ratios, memory, sha
 benchmarks-page: $(INSTALLED) ## rewrite docs/benchmarks.md and its pictures from benchmarks/results
 	@$(PY) tools/benchmarks_page.py
 
-debug: $(REQUIREMENTS) ## build with AddressSanitizer and UBSan in its own folder; C++ tests and a Python smoke test on it
+debug: $(REQUIREMENTS) ## build with AddressSanitizer and UBSan in its own folder; C++ tests, a smoke test and 200 conformance rows on it
 	@ASAN_OPTIONS=detect_leaks=0 tools/test_cpp.sh build/debug-cpp -DMINITORCH_SANITIZE=ON -DMINITORCH_ISAS="baseline;avx2"
 	@MINITORCH_ISAS=avx2 tools/debug_smoke.sh build/debug $(PY)
 

@@ -28,9 +28,13 @@ from tests.conformance.crossing import (
     in_default_dtype,
     made_contiguous,
     nudged,
+    scattered,
     tensors_in,
     to_double,
 )
+
+# How many inputs decide whether errors of both are alike where one result's are not.
+DRAWS = 64
 
 # The first argument after the input must be on the host, for every device.
 HOST_INDICES = {"tensor_split"}
@@ -49,6 +53,15 @@ def judged(function: Callable[[tuple], Any], arguments: tuple, ours: Callable[[t
     def truth() -> Any:
         return in_double(cloned(arguments))
 
+    def compared(a: tuple) -> Neighbour:
+        return Neighbour(call(function, cloned(a)).result, in_double(cloned(a)), ours and call(ours, cloned(a)).result)
+
+    @functools.cache
+    def draws() -> list[Neighbour]:
+        generator = torch.Generator().manual_seed(6)
+        count = DRAWS if sum(t.numel() for t in tensors_in(arguments)) < 1 << 16 else DRAWS // 8
+        return [compared(scattered(arguments, generator)) for _ in range(count)]
+
     @functools.cache
     def neighbours() -> list[Neighbour]:
         generator = torch.Generator().manual_seed(5)
@@ -57,12 +70,9 @@ def judged(function: Callable[[tuple], Any], arguments: tuple, ours: Callable[[t
         start = arguments if inexact else in_default_dtype(arguments)
         near = [nudged(start, generator) for _ in range(count)]
         near.append(made_contiguous(arguments))  # the same values another way
-        return [
-            Neighbour(call(function, cloned(a)).result, in_double(cloned(a)), ours and call(ours, cloned(a)).result)
-            for a in near
-        ]
+        return [compared(a) for a in near]
 
-    return Judge(truth, neighbours)
+    return Judge(truth, neighbours, draws)
 
 
 def with_reference(judge: Judge, op: OpInfo, arguments: tuple) -> Judge:
@@ -73,7 +83,11 @@ def with_reference(judge: Judge, op: OpInfo, arguments: tuple) -> Judge:
     plain = isinstance(op, UnaryUfuncInfo) and op.ref is not None and not args and not kwargs.keys() - {"out"}
     if not plain or value.dtype != torch.float64:
         return judge
-    return Judge(lambda: (torch.as_tensor(op.ref(value.detach().numpy())), part_of(judge.truth(), 1)), judge.neighbours)
+
+    def exact() -> tuple:
+        return torch.as_tensor(op.ref(value.detach().numpy())), part_of(judge.truth(), 1)
+
+    return Judge(exact, judge.neighbours, judge.draws)
 
 
 def crossed(op: OpInfo, arguments: tuple) -> tuple:

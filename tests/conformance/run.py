@@ -32,11 +32,22 @@ STATUS_COLOUR = {
 }
 
 
-def worker(pipe: multiprocessing.connection.Connection, limit: str) -> None:
-    """Takes (op name, dtype name, variants) from the pipe, answers one message a variant, then None."""
+LARGE = 2 << 10  # MiB: a worker that has grown beyond is replaced before the next operator
+PROGRESS = 20.0  # seconds between lines about how far the run is, where there is no terminal, and between saves
+
+
+def worker(pipe: multiprocessing.connection.Connection, limit: str, memory: float) -> None:
+    """Takes (op name, dtype name, variants) from the pipe, answers one message a variant, then None.
+
+    `memory`: GiB beyond which an allocation fails, and with it the row; 0 for no limit.
+    """
     os.environ["OMP_NUM_THREADS"] = "1"
     import torch
 
+    import minitorch_backend
+
+    if memory and minitorch_backend._C.backend_name() == "cpu":
+        resource.setrlimit(resource.RLIMIT_DATA, (int(memory * 2**30),) * 2)
     torch.set_num_threads(1)
     from torch.testing._internal.common_methods_invocations import op_db
 
@@ -58,20 +69,20 @@ def worker(pipe: multiprocessing.connection.Connection, limit: str) -> None:
 class Pool:
     """Worker processes, one task each at a time; a dead or hanging worker is replaced."""
 
-    def __init__(self, jobs: int, limit: str, timeout: float, until: float = float("inf")) -> None:
-        """No task is handed out after `until` (time.monotonic())."""
+    def __init__(self, jobs: int, limit: str, timeout: float, until: float = float("inf"), memory: float = 3.0) -> None:
+        """No task is handed out after `until` (time.monotonic()); `memory` is a worker's limit in GiB."""
         self.until = until
         self.peak_mib, self.peak_row = 0, ""  # the largest worker's resident memory, and the row that it grew to it in
         self.context = multiprocessing.get_context("spawn")
-        self.limit, self.timeout = limit, timeout
+        self.limit, self.timeout, self.memory = limit, timeout, memory
         self.slots = [self._start() for _ in range(jobs)]
 
     def _start(self) -> dict:
         ours, theirs = self.context.Pipe()
-        process = self.context.Process(target=worker, args=(theirs, self.limit), daemon=True)
+        process = self.context.Process(target=worker, args=(theirs, self.limit, self.memory), daemon=True)
         process.start()
         theirs.close()
-        return {"process": process, "pipe": ours, "task": None, "variant": None, "since": 0.0}
+        return {"process": process, "pipe": ours, "task": None, "variant": None, "since": 0.0, "peak": 0}
 
     def run(self, tasks: list[tuple], report) -> None:
         """report(op, dtype, variant, status, detail, missing, seconds, cases, by_reference) for each row."""
@@ -88,10 +99,11 @@ class Pool:
             for pipe in multiprocessing.connection.wait(list(busy), timeout=1.0):
                 self._receive(busy[pipe], queue, report)
             for i, slot in enumerate(self.slots):
-                hanging = slot["task"] and slot["variant"] and time.monotonic() - slot["since"] > self.timeout
+                patience = self.timeout if slot["variant"] else 3 * self.timeout  # which includes importing torch
+                hanging = slot["task"] and time.monotonic() - slot["since"] > patience
                 if hanging:
                     slot["process"].kill()
-                    self._lost(i, "timeout", f"no answer for {self.timeout:.0f} s", queue, report)
+                    self._lost(i, "timeout", f"no answer for {time.monotonic() - slot['since']:.0f} s", queue, report)
                 elif slot["task"] and not slot["process"].is_alive() and not slot["pipe"].poll():
                     self._lost(i, "crash", f"exit code {slot['process'].exitcode}", queue, report)
         for slot in self.slots:
@@ -107,11 +119,15 @@ class Pool:
             return
         if message is None:
             slot["task"] = None
+            if slot["peak"] > LARGE:
+                slot["pipe"].send(None)  # it ends
+                self.slots[self.slots.index(slot)] = self._start()
         elif message[0] == "start":
             slot["variant"], slot["since"] = message[1], time.monotonic()
         else:
             _, variant, o, seconds, peak = message
             name, dtype, _ = slot["task"]
+            slot["peak"] = peak
             if peak > self.peak_mib:
                 self.peak_mib, self.peak_row = peak, f"{name} {dtype} {variant}"
             report(name, dtype, variant, o.status, o.detail, o.missing, seconds, o.cases, o.by_reference)
@@ -153,15 +169,37 @@ def select(args: argparse.Namespace) -> list[tuple]:
     return tasks
 
 
+def spread(tasks: list[tuple], count: int) -> list[tuple]:
+    """About `count` of the rows that have something to check, evenly over the families."""
+    import torch
+    from torch.testing._internal.common_methods_invocations import op_db
+
+    from tests.conformance.calls import evenly
+    from tests.conformance.checks import applies
+    from tests.conformance.families import FAMILIES
+
+    ops = {op.formatted_name: op for op in op_db}
+    place = {name: i for i, name in enumerate(name for family in FAMILIES.values() for name in family)}
+    tasks = sorted(tasks, key=lambda task: place.get(task[0], len(place)))
+    rows = [(name, dtype, v) for name, dtype, vs in tasks for v in vs if applies(ops[name], getattr(torch, dtype), v)]
+    return [(name, dtype, (variant,)) for name, dtype, variant in evenly(rows, count)]
+
+
 def resumed(path: str | None, tasks: list[tuple]) -> tuple[list[dict], list[tuple]]:
-    """The rows of an earlier run and what it left to do."""
+    """The rows of an earlier run with the same library and what it left to do."""
+    import minitorch_backend
+
     if path is None or not os.path.exists(path):
+        return [], tasks
+    if os.path.getmtime(path) < os.path.getmtime(minitorch_backend._C.__file__):
+        print(f"{path} is older than the library: starting again")
         return [], tasks
     with open(path) as file:
         rows = json.load(file)
     done = {(row["op"], row["dtype"], row["variant"]) for row in rows}
     left = [(op, dtype, tuple(v for v in vs if (op, dtype, v) not in done)) for op, dtype, vs in tasks]
-    return rows, [task for task in left if task[2]]
+    left = [task for task in left if task[2]]
+    return (rows, left) if left else ([], tasks)  # a run that was finished is no interrupted one
 
 
 def print_table(rows: list[dict], verbose: bool) -> None:
@@ -222,6 +260,8 @@ def main() -> int:
     )
     parser.add_argument("--jobs", type=int, default=1, help="worker processes (default 1)")
     parser.add_argument("--timeout", type=float, default=120, help="seconds for one row (default 120)")
+    parser.add_argument("--memory", type=float, default=3.0, help="GiB for one worker, 0 for no limit (default 3)")
+    parser.add_argument("--spread", type=int, metavar="N", help="only N of the rows, evenly over families and dtypes")
     parser.add_argument("--seconds", type=float, help="start no operator after this time; --resume goes on")
     parser.add_argument("--json", help="write all rows to this file")
     parser.add_argument(
@@ -235,7 +275,9 @@ def main() -> int:
         help="rewrite tests/conformance/results.json if every row is as expected"
         " (on a GPU: results-cuda.json, with what fails)",
     )
-    parser.add_argument("--resume", action="store_true", help="keep the rows that the --json file has, run the others")
+    parser.add_argument(
+        "--resume", action="store_true", help="go on with the interrupted run of the same library that --json names"
+    )
     parser.add_argument("-v", "--verbose", action="store_true", help="list passing rows and whole messages too")
     args = parser.parse_args()
     if args.whole:
@@ -246,10 +288,40 @@ def main() -> int:
     if not tasks:
         print("no row matches")
         return 2
+    if args.spread:
+        tasks = spread(tasks, args.spread)
     rows: list[dict] = []
     if args.resume:
         rows, tasks = resumed(args.json, tasks)
     earlier = len(rows)
+    total = earlier + sum(len(variants) for _, _, variants in tasks)
+    begun = said = time.monotonic()
+
+    def save() -> None:
+        if args.json:
+            os.makedirs(os.path.dirname(os.path.abspath(args.json)), exist_ok=True)
+            with open(args.json + ".part", "w") as file:
+                json.dump(rows, file, indent=1)
+            os.replace(args.json + ".part", args.json)
+
+    def progress(last: str) -> None:
+        nonlocal said
+        now = time.monotonic()
+        terminal = sys.stderr.isatty()
+        if terminal:
+            print(f"\r\033[K{len(rows)}/{total} {last}", end="", file=sys.stderr)
+        if now - said < PROGRESS:
+            return
+        said = now
+        save()
+        if not terminal:
+            bad = sum(results.judged(row) not in GOOD for row in rows)
+            left = (now - begun) / max(1, len(rows) - earlier) * (total - len(rows))
+            print(
+                f"{len(rows)} of {total} rows, {bad} not as expected, {now - begun:.0f} s, about {left:.0f} s to go",
+                file=sys.stderr,
+                flush=True,
+            )
 
     def report(op, dtype, variant, status, detail, missing, seconds, cases, by_reference) -> None:
         rows.append(
@@ -258,15 +330,12 @@ def main() -> int:
                 "seconds": seconds, "cases": cases, "by_reference": by_reference,
             }
         )  # fmt: skip
-        if sys.stderr.isatty():
-            print(
-                f"\r\033[K{len(rows)}/{len(tasks) * len(tasks[0][2])} {op} {dtype} {variant}", end="", file=sys.stderr
-            )
+        progress(f"{op} {dtype} {variant}")
 
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
         until = time.monotonic() + args.seconds if args.seconds else float("inf")
-        pool = Pool(min(args.jobs, max(len(tasks), 1)), args.samples, args.timeout, until)
+        pool = Pool(min(args.jobs, max(len(tasks), 1)), args.samples, args.timeout, until, args.memory)
         pool.run(tasks, report)
         print(
             f"largest worker: {pool.peak_mib} MiB in {pool.peak_row}; {sum(row['seconds'] for row in rows):.0f} s of processor time"
@@ -275,12 +344,10 @@ def main() -> int:
         print("interrupted: what follows is what was done", file=sys.stderr)
     if sys.stderr.isatty():
         print("\r\033[K", end="", file=sys.stderr)
-    if args.json:
-        with open(args.json, "w") as file:
-            json.dump(rows, file, indent=1)
+    save()
     rows = [{**row, "status": results.judged(row)} for row in rows]
     print_table(rows, args.verbose)
-    unfinished = sum(len(variants) for _, _, variants in tasks) + earlier - len(rows)
+    unfinished = total - len(rows)
     if unfinished:
         print(f"{unfinished} rows were not reached; the same command with --resume goes on")
         return 1
