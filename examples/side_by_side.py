@@ -39,6 +39,7 @@ LOSS_FLOOR = 0.1  # differences are relative to the reference's loss, or to this
 ACCURACY = 0.97
 WARM_STEPS = 10  # left out of the timing
 MEMORY_STEPS = 5
+LOG_LINES = 10  # on how many steps a run that is not on a terminal reports
 
 
 @dataclass
@@ -109,6 +110,9 @@ def train(task, devices: list[torch.device], progress: Progress) -> dict[str, Re
                 result.milliseconds.append(milliseconds)
         text = "  ".join(f"{name} {result.losses[-1]:.4f}" for name, result in results.items())
         progress.update(bar, advance=1, loss=text)
+        # A bar is drawn on a terminal only; a log gets a line now and then.
+        if not progress.console.is_terminal and (step + 1) % max(task.steps // LOG_LINES, 1) == 0:
+            progress.console.print(f"{task.title}: step {step + 1} of {task.steps}, loss {text}", highlight=False)
     for run in runs:
         result = results[str(run.device)]
         torch.manual_seed(0)

@@ -49,7 +49,9 @@ def test_exit_status_and_files(tmp_path, monkeypatch, capsys):
     arguments = ["--no-memory", "--only", "digits", "--steps", "12", "--output", str(tmp_path)]
     monkeypatch.setattr(sys, "argv", ["side_by_side.py", *arguments])
     assert side_by_side.main() == 1
-    assert "The devices agree." not in capsys.readouterr().out
+    output = capsys.readouterr().out
+    assert "The devices agree." not in output
+    assert [f"step {step} of 12" in output for step in (1, 6, 12)] == [True] * 3  # no bar where there is no terminal
     figures = json.loads((tmp_path / "side_by_side.json").read_text())
     assert len(figures["problems"]) == 2 and all("accuracy" in problem for problem in figures["problems"])
     assert figures["largest_difference"]["digits"] < side_by_side.EARLY_BAND
