@@ -456,6 +456,30 @@ def test_solving_with_pivots_that_no_factorisation_gives(pivots):
         torch.linalg.ldl_solve(factors, torch.tensor(pivots, dtype=torch.int32, device=DEVICE), right)
 
 
+@pytest.mark.parametrize("mode", [0, 1, 2])
+def test_bags_of_rows_without_elements(mode):
+    """Native's fast path refuses them, as it does not find its indices."""
+    weight, offsets = torch.ones(10, 0, device=DEVICE), torch.tensor([0, 2, 3], device=DEVICE)
+    for indices in (torch.tensor([1, 2, 3, 0, 9], device=DEVICE), torch.tensor([0, 0, 0], device=DEVICE)):
+        assert aten._embedding_bag(weight, indices, offsets, False, mode)[0].shape == (3, 0)
+
+
+@pytest.mark.timeout(200)
+def test_gradients_survive_spoilt_arguments(tmp_path):
+    """A thinned run; `python -m tests.python.hostile_samples --survey` is a long one."""
+    environment = {**os.environ, "MINITORCH_FALLBACK": "error", "MINITORCH_POISON": "1"}
+    command = [sys.executable, "-m", "tests.python.hostile_samples", "--cases", "3", "--log", str(tmp_path / "log")]
+    command += [
+        "--overload",
+        "backward|_helper|_bag",
+        "--only",
+        "pool|grid|unfold|ctc|embedding|norm|interpolate|cdist",
+    ]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True)
+    last = (tmp_path / "log").read_text().splitlines()[-1]
+    assert done.returncode == 0 and last == "done", f"died in {last}: {done.stderr[-500:]}"
+
+
 @pytest.mark.parametrize("dtype", [torch.int8, torch.uint8, torch.int64])
 def test_pivots_of_any_integers(dtype):
     pivots = torch.arange(1, 4).to(dtype)

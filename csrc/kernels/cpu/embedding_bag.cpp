@@ -96,7 +96,7 @@ void max_bag(const EmbeddingBagArgs& a, int64_t begin, int64_t end, T* out, int6
 template <class T>
 void bag_typed(const EmbeddingBagArgs& a) {
   using C = compute_t<T>;
-  const int64_t per_bag = std::max<int64_t>(1, a.count / a.bags) * a.dim;
+  const int64_t per_bag = std::max<int64_t>(1, a.count / std::max<int64_t>(1, a.bags)) * std::max<int64_t>(1, a.dim);
   parallel_for(a.bags, std::max<int64_t>(1, kGrainSize / per_bag), [&](int64_t first_bag, int64_t last_bag) {
     for (int64_t b = first_bag; b < last_bag; b++) {
       const int64_t begin = a.offsets[b], end = b + 1 < a.bags ? a.offsets[b + 1] : a.end;
