@@ -1,4 +1,5 @@
-// Numbers of eight bits: conversions, and what printing and filling need. Everything else refuses them by name.
+// Numbers of eight bits: conversions. Filling, indexing, where, == and != and abs know them too; everything else
+// refuses them by name.
 #include "ops/float8.h"
 
 #include <c10/util/Float8_e4m3fn.h>

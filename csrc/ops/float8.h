@@ -1,4 +1,4 @@
-// Conversions to and from float8, for copies.
+// Conversions to and from float8, and a view for operators that move such numbers.
 #pragma once
 #include <ATen/ATen.h>
 
@@ -8,5 +8,10 @@ namespace minitorch {
 at::Tensor float8_decoded(const at::Tensor& tensor);
 // A tensor of our device as float8, contiguous.
 at::Tensor float8_encoded(const at::Tensor& tensor, at::ScalarType format);
+
+// What moves elements and does not look at them takes float8 as bytes.
+inline at::Tensor as_bytes(const at::Tensor& tensor) {
+  return at::isFloat8Type(tensor.scalar_type()) ? tensor.view(at::kByte) : tensor;
+}
 
 }  // namespace minitorch

@@ -48,14 +48,15 @@ at::DimVector numbered(size_t count) {
 struct Index : at::meta::structured_index_Tensor {
   void impl(const meta_return_ty& pre, const at::Tensor&, at::IOptTensorListRef, const at::Tensor& out) {
     if (numel() == 0) return;
-    IndexArgs args = from_iterator(*this, 0, 1, 2, pre.sizes, pre.strides);
+    IndexArgs args = from_iterator(*this, 0, 1, 2, pre.sizes, pre.strides, true);
     args.check_first = !unseen(out);
     with_dimension_errors([&] { index_read_kernel(args); }, numbered(pre.sizes.size()));
   }
 };
 
 void index_put_stub(TensorIterator& iter, at::IntArrayRef sizes, at::IntArrayRef strides, bool accumulate) {
-  const IndexArgs args = from_iterator(iter, 1, 0, 2, sizes, strides);
+  const bool float8 = !accumulate && iter.dtype(0) != at::kFloat8_e8m0fnu;  // native has no more
+  const IndexArgs args = from_iterator(iter, 1, 0, 2, sizes, strides, float8);
   with_dimension_errors([&] { index_write_kernel(args, accumulate ? IndexWrite::add : IndexWrite::assign); },
                         numbered(sizes.size()));
 }

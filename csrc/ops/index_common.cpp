@@ -64,14 +64,14 @@ IndexArgs along_dim_vector(const at::Tensor& values, const at::Tensor& self, int
 }
 
 IndexArgs from_iterator(const at::TensorIteratorBase& iter, int values, int self, int first_index,
-                        at::IntArrayRef sizes, at::IntArrayRef strides_in_bytes) {
+                        at::IntArrayRef sizes, at::IntArrayRef strides_in_bytes, bool float8) {
   IndexArgs a;
   TORCH_CHECK(sizes.size() <= kMaxIndices, "minitorch: indexing takes at most ", kMaxIndices, " index tensors, got ",
               sizes.size());
   a.ndim = std::max(iter.ndim(), 1);
   a.num_indices = static_cast<int>(sizes.size());
   a.ordered = at::globalContext().deterministicAlgorithms();
-  a.dtype = to_dtype(iter.dtype(self));
+  a.dtype = float8 && at::isFloat8Type(iter.dtype(self)) ? DType::U8 : to_dtype(iter.dtype(self));
   a.numel = iter.numel();
   const auto set_strides = [&](int64_t* to, int operand) {
     const auto from = iter.strides(operand);

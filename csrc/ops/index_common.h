@@ -23,9 +23,9 @@ IndexArgs along_dim(const at::Tensor& values, const at::Tensor& self, int64_t di
 IndexArgs along_dim_vector(const at::Tensor& values, const at::Tensor& self, int64_t dim, const at::Tensor& index);
 
 // The space of an iterator that PyTorch's advanced indexing made: operands `values` and `self`, then from `first_index`
-// on one operand for each entry of `sizes`.
+// on one operand for each entry of `sizes`. With `float8` numbers of eight bits go as bytes.
 IndexArgs from_iterator(const at::TensorIteratorBase& iter, int values, int self, int first_index,
-                        at::IntArrayRef sizes, at::IntArrayRef strides_in_bytes);
+                        at::IntArrayRef sizes, at::IntArrayRef strides_in_bytes, bool float8 = false);
 
 // True for a result that the operator itself has just made: nobody else will see what a failed call leaves in it.
 inline bool unseen(const at::TensorBase& result) { return result.use_count() <= 1; }

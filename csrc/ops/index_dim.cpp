@@ -13,6 +13,7 @@
 #include "bridge/checked.h"
 #include "bridge/operators.h"
 #include "bridge/structured.h"
+#include "ops/float8.h"
 #include "ops/index_common.h"
 
 namespace minitorch {
@@ -122,10 +123,10 @@ Tensor& index_select_out(const Tensor& self, int64_t dim, const Tensor& index, T
   with_index_errors(
       [&] {
         if (nothing) {
-          const Tensor bounds = at::empty({self.size(dim)}, self.options());
-          index_read_kernel(along_dim_vector(at::empty({count}, self.options()), bounds, 0, longs));
+          const Tensor bounds = as_bytes(at::empty({self.size(dim)}, self.options()));
+          index_read_kernel(along_dim_vector(as_bytes(at::empty({count}, self.options())), bounds, 0, longs));
         } else {
-          IndexArgs args = along_dim_vector(result, self, dim, longs);
+          IndexArgs args = along_dim_vector(as_bytes(result), as_bytes(self), dim, longs);
           args.check_first = !unseen(result);
           index_read_kernel(args);
         }

@@ -12,6 +12,7 @@
 #include "bridge/operators.h"
 #include "bridge/tensor.h"
 #include "kernels/index.h"
+#include "ops/float8.h"
 
 namespace minitorch {
 namespace {
@@ -47,7 +48,7 @@ Tensor& masked_select_out(const Tensor& self, const Tensor& mask, Tensor& result
   const TensorView flag_view = view_of(*flags);
   const NonzeroPlan plan = plan_of(flag_view);
   at::native::resize_output(result, {plan.before[plan.chunks]});
-  masked_select_kernel(view_of(*input), flag_view, plan, view_of(result));
+  masked_select_kernel(view_of(as_bytes(*input)), flag_view, plan, view_of(as_bytes(result)));
   return result;
 }
 

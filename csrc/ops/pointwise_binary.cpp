@@ -32,12 +32,22 @@
   X(legendre_polynomial_p, legendre_p)
 // X(name): variants name.Tensor, name_.Tensor, name.Tensor_out
 #define MT_TENSOR_BINARY(X) X(bitwise_and) X(bitwise_or) X(bitwise_xor) X(fmod) X(remainder)
-#define MT_COMPARISONS(X) X(eq) X(ne) X(lt) X(le) X(gt) X(ge)
+#define MT_ORDER(X) X(lt) X(le) X(gt) X(ge)
+#define MT_COMPARISONS(X) X(eq) X(ne) MT_ORDER(X)
 
 namespace minitorch {
 namespace {
 
 bool is(const at::Scalar& s, int value) { return !s.isSymbolic() && s.equal(value); }
+
+// Of the comparisons native has these two for float8. A number beside a tensor is rounded to the tensor's dtype first.
+template <PointwiseOp op>
+void equality_stub(at::TensorIteratorBase& iter) {
+  const at::ScalarType dtype = iter.common_dtype();
+  if (!at::isFloat8Type(dtype)) return run_pointwise(op, iter);
+  const at::Tensor a = iter.tensor(1).to(dtype).to(at::kFloat), b = iter.tensor(2).to(dtype).to(at::kFloat);
+  iter.tensor(0).copy_(op == PointwiseOp::eq ? a.eq(b) : a.ne(b));
+}
 
 // The innermost dimension of each operand is contiguous, or that of one input is a single value.
 bool rows_are_contiguous(const at::TensorIteratorBase& iter) {
@@ -106,7 +116,7 @@ namespace at::native {
 #define MT_REGISTER(name) MT_STUB(name##_stub, name)
 MT_BINARY(MT_REGISTER)
 MT_TENSOR_BINARY(MT_REGISTER)
-MT_COMPARISONS(MT_REGISTER)
+MT_ORDER(MT_REGISTER)
 MT_REGISTER(mul)
 MT_REGISTER(copysign)
 MT_REGISTER(div_trunc)
@@ -130,6 +140,8 @@ MT_STUB(div_true_stub, div)
 MT_STUB(lshift_stub, bitwise_left_shift)
 MT_STUB(rshift_stub, bitwise_right_shift)
 MT_STUB(pow_tensor_tensor_stub, pow)
+REGISTER_PRIVATEUSE1_DISPATCH(eq_stub, &minitorch::equality_stub<minitorch::PointwiseOp::eq>)
+REGISTER_PRIVATEUSE1_DISPATCH(ne_stub, &minitorch::equality_stub<minitorch::PointwiseOp::ne>)
 REGISTER_PRIVATEUSE1_DISPATCH(add_stub, &minitorch::add_stub)
 REGISTER_PRIVATEUSE1_DISPATCH(pow_tensor_scalar_stub, &minitorch::pow_scalar_stub)
 REGISTER_PRIVATEUSE1_DISPATCH(ldexp_stub, &minitorch::ldexp_stub)

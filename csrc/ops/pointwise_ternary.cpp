@@ -6,6 +6,7 @@
 
 #include "bridge/checked.h"
 #include "bridge/operators.h"
+#include "ops/float8.h"
 #include "ops/pointwise.h"
 
 namespace minitorch {
@@ -14,6 +15,10 @@ namespace {
 // Selection only moves bits, so it runs on the unsigned type of the element's size.
 void where_stub(at::TensorIterator& iter) {
   if (iter.numel() == 0) return;
+  if (at::isFloat8Type(iter.dtype(0))) {
+    as_bytes(iter.tensor(0)).copy_(at::where(iter.tensor(1), as_bytes(iter.tensor(2)), as_bytes(iter.tensor(3))));
+    return;
+  }
   PointwiseView v = view_of(iter);
   v.compute = v.dtype[0];
   if (v.dtype[2] == v.dtype[0] && v.dtype[3] == v.dtype[0]) {

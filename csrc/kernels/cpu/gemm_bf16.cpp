@@ -95,10 +95,11 @@ void pack_pairs(const BFloat16* src, int64_t stride_p, int64_t stride_k, int wid
 #if defined(__AVX512BW__)
         if (p < padded) {
           const auto mask = static_cast<__mmask16>(p < width ? (1u << (width - p)) - 1u : 0u);
-          const __m512i low = _mm512_cvtepu16_epi32(_mm256_maskz_loadu_epi16(mask, even + p));
-          const __m512i high = _mm512_cvtepu16_epi32(_mm256_maskz_loadu_epi16(mask, odd + p));
+          // Masked with all ones: GCC warns of the undefined vector within the plain conversion and shift.
+          const __m512i low = _mm512_maskz_cvtepu16_epi32(0xffff, _mm256_maskz_loadu_epi16(mask, even + p));
+          const __m512i high = _mm512_maskz_cvtepu16_epi32(0xffff, _mm256_maskz_loadu_epi16(mask, odd + p));
           _mm512_mask_storeu_epi32(to + p, static_cast<__mmask16>((1u << (padded - p)) - 1u),
-                                   _mm512_or_si512(low, _mm512_slli_epi32(high, 16)));
+                                   _mm512_or_si512(low, _mm512_maskz_slli_epi32(0xffff, high, 16)));
           continue;
         }
 #endif
