@@ -2,7 +2,9 @@
 # Runs the Python smoke test and a sample of conformance rows on the sanitized build in BUILD_DIR, without touching the build that is installed.
 # Usage: debug_smoke.sh BUILD_DIR PYTHON
 set -eu
-build=$1 python=$2
+build=$1
+python=$(command -v "$2")
+[[ $python = /* ]] || python=$PWD/$python  # it is called from another folder
 asan=$("${CXX:-c++}" -print-file-name=libasan.so)
 if [ ! -e "$asan" ]; then
   echo "Python smoke test under AddressSanitizer skipped: the compiler has no libasan.so."
