@@ -137,8 +137,8 @@ bool alike(const py::object& result, const py::object& reference, const py::dict
 // Makes the storages of a shadow's results the shadows of those of the results, where every pair is laid out alike:
 // entries of `known`, by the address of the result's storage, as `expired` reads them. Storages that are `seen` are the
 // arguments'. Returns (bytes that are new, bytes more that are held), or nothing, and then nothing is done.
-std::optional<std::pair<int64_t, int64_t>> adopt(const py::dict& known, const py::dict& seen, const py::object& result,
-                                                 const py::object& shadowed) {
+std::optional<std::pair<int64_t, int64_t>> take_shadows(const py::dict& known, const py::dict& seen,
+                                                        const py::object& result, const py::object& shadowed) {
   std::vector<std::pair<at::Storage, at::Storage>> pairs;
   const bool plain = each_pair(result.ptr(), shadowed.ptr(), [&](const at::Tensor& a, const at::Tensor& b) {
     if (a.device().type() != kDevice) return true;
@@ -267,7 +267,7 @@ void bind_compare(py::module& m) {
   m.def("versions", &versions);
   m.def("touches", &touches);
   m.def("alike", &alike);
-  m.def("adopt", &adopt);
+  m.def("take_shadows", &take_shadows);
   m.def("see", &see);
   m.def("gap", &gap);
   m.def("expired", &expired);

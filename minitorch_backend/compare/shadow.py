@@ -106,7 +106,7 @@ class Shadow:
     def register(self, call: Any, result: Any, shadowed: Any, view: View) -> None:
         """Make the shadow's results the shadow of the subject's."""
         if self.mirror.shares and not call.written:
-            sizes = LIBRARY.adopt(self.storages, view.storages, result, shadowed)
+            sizes = LIBRARY.take_shadows(self.storages, view.storages, result, shadowed)
             if sizes is not None:
                 self.fresh += sizes[0]
                 self.held += sizes[1]
