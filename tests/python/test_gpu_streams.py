@@ -35,8 +35,9 @@ def test_a_stream_waits_for_another(how):
 
 @overlapping
 def test_a_copy_to_pinned_memory_returns_before_it_is_done():
+    # pin_memory() asks our allocator; pin_memory=True asks torch.cuda's where torch has CUDA, and copies to that wait.
     x = torch.full((16 * MiB,), 5, dtype=torch.uint8, device=DEVICE)
-    host = torch.zeros(16 * MiB, dtype=torch.uint8, pin_memory=True)
+    host = torch.zeros(16 * MiB, dtype=torch.uint8).pin_memory()
     mt.synchronize()
     busy(50)
     host.copy_(x, non_blocking=True)
@@ -44,11 +45,11 @@ def test_a_copy_to_pinned_memory_returns_before_it_is_done():
     assert not done.query()
     where = host.data_ptr()
     del host
-    other = torch.full((16 * MiB,), 9, dtype=torch.uint8, pin_memory=True)  # the copy is still to be written there
+    other = torch.full((16 * MiB,), 9, dtype=torch.uint8).pin_memory()  # the copy is still to be written there
     assert other.data_ptr() != where
     done.synchronize()
     assert (other == 9).all()
-    again = torch.zeros(16 * MiB, dtype=torch.uint8, pin_memory=True)
+    again = torch.zeros(16 * MiB, dtype=torch.uint8).pin_memory()
     again.copy_(x, non_blocking=True)
     mt.current_stream().synchronize()
     assert (again == 5).all()
