@@ -108,7 +108,7 @@ __global__ void __launch_bounds__(1024) layer_norm_registers(const __grid_consta
       write_plain<S>(a.rstd, a.stat_dtype, r, rstd);
     }
     constexpr int V = pack_width<S>();
-    row.each_pack(cols, [&](float(&x)[V], int, int at) {
+    row.each_pack(cols, [&](float (&x)[V], int, int at) {
       float weight[V], bias[V];
       rows::parameters<S>(weight, a.weight, a.param_dtype, at, 1.0f);
       rows::parameters<S>(bias, a.bias, a.param_dtype, at, 0.0f);
