@@ -10,6 +10,7 @@ with the list of them.
 
 import argparse
 import contextlib
+import functools
 import pathlib
 import random
 import re
@@ -19,6 +20,7 @@ import subprocess
 import sys
 import tempfile
 import warnings
+from collections.abc import Callable, Iterable, Iterator
 
 import torch
 from torch.utils._pytree import tree_leaves
@@ -192,26 +194,64 @@ def overloads() -> list[torch._ops.OpOverload]:
     return found
 
 
-def survey(options: argparse.Namespace) -> int:
-    """Runs this program again and again, each time from behind the call that ended it."""
-    deaths = []
-    after, first_case = options.after, options.first_case
+def survey(program: str, after: str, flags: list[str]) -> int:
+    """Runs a program of calls again and again, each time from behind the call that ended it."""
+    deaths = 0
     with tempfile.NamedTemporaryFile("r", suffix=".log") as log:
         while True:
-            command = [sys.executable, "-m", "tests.python.hostile", "--log", log.name, "--only", options.only]
-            command += ["--cases", str(options.cases), "--after", after, "--first-case", str(first_case)]
+            command = [sys.executable, "-m", program, "--log", log.name, "--after", after, *flags]
             done = subprocess.run(command, capture_output=True, text=True)
             last = pathlib.Path(log.name).read_text().splitlines()[-1]
             if last == "done":
+                print(done.stdout.strip())
                 break
-            deaths.append(
-                f"{last}: {signal.Signals(-done.returncode).name if done.returncode < 0 else done.stderr[-300:]}"
-            )
-            print(deaths[-1], flush=True)
-            name, case = last.split()
-            after, first_case = f"{name} {case}", options.first_case
-    print(f"{len(deaths)} calls ended the process")
+            ended = signal.Signals(-done.returncode).name if done.returncode < 0 else done.stderr[-300:]
+            print(f"{last}: {ended}", flush=True)
+            deaths, after = deaths + 1, last
+    print(f"{deaths} calls ended the process")
     return 1 if deaths else 0
+
+
+def make_calls(
+    path: str,
+    calls: Iterable[tuple[str, Callable[[], object]]],
+    tell: Callable[[str, Exception], None] = lambda name, error: None,
+) -> None:
+    """Makes named calls within bounds of memory and time. The log's last line names the one under way, or is "done"."""
+    warnings.simplefilter("ignore")
+    resource.setrlimit(resource.RLIMIT_AS, (6 << 30, 6 << 30))
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    torch.set_num_threads(2)
+    made = passed = 0
+    with open(path, "w") as log:
+        for name, run in calls:
+            log.write(name + "\n")
+            log.flush()
+            signal.alarm(20)
+            made += 1
+            try:
+                run()
+                passed += 1
+            except Exception as error:  # any refusal will do
+                tell(name, error)
+            signal.alarm(0)
+        log.write("done\n")
+    print(f"{made} calls, {passed} of them computed")
+
+
+def chosen_calls(options: argparse.Namespace) -> Iterator[tuple[str, Callable[[], object]]]:
+    after, _, after_case = options.after.partition(" ")
+    for overload in overloads():
+        operator = overload.name()
+        if operator < after or (operator == after and not after_case) or not re.search(options.only, operator):
+            continue
+        for case in range(options.first_case, options.first_case + options.cases):
+            if operator != after or case > int(after_case):
+                yield f"{operator} {case}", functools.partial(call, overload, f"{operator} {case}")
+
+
+def tell(name: str, error: Exception) -> None:
+    print(f"{name}: {type(error).__name__}: {str(error).splitlines()[0][:150]}")
 
 
 def main() -> int:
@@ -224,34 +264,10 @@ def main() -> int:
     parser.add_argument("--log", default="/dev/stderr")
     options = parser.parse_args()
     if options.survey:
-        return survey(options)
-    after, _, after_case = options.after.partition(" ")
-    warnings.simplefilter("ignore")
-    resource.setrlimit(resource.RLIMIT_AS, (6 << 30, 6 << 30))
-    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-    torch.set_num_threads(2)
-    made = passed = 0
-    with open(options.log, "w") as log:
-        for overload in overloads():
-            name = overload.name()
-            if name < after or (name == after and not after_case) or not re.search(options.only, name):
-                continue
-            for case in range(options.first_case, options.first_case + options.cases):
-                if name == after and case <= int(after_case):
-                    continue
-                log.write(f"{name} {case}\n")
-                log.flush()
-                signal.alarm(20)
-                made += 1
-                try:
-                    call(overload, f"{name} {case}")
-                    passed += 1
-                except Exception as error:  # any refusal will do
-                    if options.only and options.cases <= 5:
-                        print(f"{name} {case}: {type(error).__name__}: {str(error).splitlines()[0][:150]}")
-                signal.alarm(0)
-        log.write("done\n")
-    print(f"{made} calls, {passed} of them computed")
+        flags = ["--only", options.only, "--cases", str(options.cases), "--first-case", str(options.first_case)]
+        return survey("tests.python.hostile", options.after, flags)
+    few = options.only and options.cases <= 5
+    make_calls(options.log, chosen_calls(options), *([tell] if few else []))
     return 0
 
 

@@ -9,23 +9,18 @@ index out of range, a list too short, memory given back and so on. An exception 
 
 import argparse
 import contextlib
-import pathlib
+import functools
 import random
 import re
-import resource
-import signal
-import subprocess
 import sys
-import tempfile
-import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_flatten, tree_map
 
-from tests.python.hostile import DEVICE, DTYPES, INTEGERS, LEFT_OUT, NUMBERS, values
+from tests.python.hostile import DEVICE, DTYPES, INTEGERS, LEFT_OUT, NUMBERS, make_calls, survey, values
 
 PER_OVERLOAD = 2  # noted calls of one overload for an op_db entry
 
@@ -159,27 +154,12 @@ def spoilt_call(seed: str, args: tuple, kwargs: dict) -> tuple[tuple, dict]:
     return tuple(positional), kwargs
 
 
-def survey(options: argparse.Namespace) -> int:
-    """Runs this program again and again, each time from behind the call that ended it."""
-    deaths, after = 0, options.after
-    with tempfile.NamedTemporaryFile("r", suffix=".log") as log:
-        while True:
-            command = [sys.executable, "-m", "tests.python.hostile_samples", "--log", log.name, "--after", after]
-            command += ["--only", options.only, "--cases", str(options.cases), "--seed", str(options.seed)]
-            command += ["--overload", options.overload]
-            done = subprocess.run(command, capture_output=True, text=True)
-            last = pathlib.Path(log.name).read_text().splitlines()[-1]
-            if last == "done":
-                print(done.stdout.strip())
-                break
-            ended = signal.Signals(-done.returncode).name if done.returncode < 0 else done.stderr[-300:]
-            print(f"{last}: {ended}", flush=True)
-            deaths, after = deaths + 1, last
-    print(f"{deaths} calls ended the process")
-    return 1 if deaths else 0
+def call(name: str, overload: Any, args: tuple, kwargs: dict) -> None:
+    args, kwargs = spoilt_call(name, args, kwargs)
+    overload(*args, **kwargs)
 
 
-def calls(options: argparse.Namespace) -> Iterator[tuple[str, Any, tuple, dict]]:
+def calls(options: argparse.Namespace) -> Iterator[tuple[str, Callable[[], object]]]:
     """Every call with its name, which is its seed: op_db entry, overload, which of them, case."""
     from torch.testing._internal.common_methods_invocations import op_db
 
@@ -197,7 +177,7 @@ def calls(options: argparse.Namespace) -> Iterator[tuple[str, Any, tuple, dict]]
             for case in range(options.seed, options.seed + options.cases):
                 name = f"{entry} {overload.name()} {number} {case}"
                 if behind:
-                    yield name, overload, args, kwargs
+                    yield name, functools.partial(call, name, overload, args, kwargs)
                 behind = behind or name == options.after
 
 
@@ -212,25 +192,10 @@ def main() -> int:
     parser.add_argument("--log", default="/dev/stderr")
     options = parser.parse_args()
     if options.survey:
-        return survey(options)
-    warnings.simplefilter("ignore")
-    resource.setrlimit(resource.RLIMIT_AS, (6 << 30, 6 << 30))
-    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-    torch.set_num_threads(2)
-    made = passed = 0
-    with open(options.log, "w") as log:
-        for name, overload, args, kwargs in calls(options):
-            log.write(name + "\n")
-            log.flush()
-            signal.alarm(20)
-            made += 1
-            with contextlib.suppress(Exception):  # any refusal will do
-                args, kwargs = spoilt_call(name, args, kwargs)
-                overload(*args, **kwargs)
-                passed += 1
-            signal.alarm(0)
-        log.write("done\n")
-    print(f"{made} calls, {passed} of them computed")
+        flags = ["--only", options.only, "--overload", options.overload]
+        flags += ["--cases", str(options.cases), "--seed", str(options.seed)]
+        return survey("tests.python.hostile_samples", options.after, flags)
+    make_calls(options.log, calls(options))
     return 0
 
 
