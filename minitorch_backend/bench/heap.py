@@ -7,21 +7,19 @@ softmax of 16 MiB takes 1.8 ms in one and 8 in another. A race against either is
 threshold stands where the rule of glibc itself ends, and nothing is given back: the best that native can have.
 """
 
-import ctypes
-import platform
 from typing import Any
 
-M_TRIM_THRESHOLD, M_MMAP_THRESHOLD = -1, -3  # of malloc.h
+from minitorch_backend._glibc import M_MMAP_THRESHOLD, M_TRIM_THRESHOLD, glibc
+
 MOST = 32 * 2**20  # DEFAULT_MMAP_THRESHOLD_MAX of a 64-bit glibc
 POLICIES = ("pinned", "default")
 
 
 def pin(library: Any = None) -> str:
     """Fix the heap of this process; the policy that is then in force: "default" where there is no glibc to ask."""
+    library = library or glibc()
     if library is None:
-        if platform.libc_ver()[0] != "glibc":
-            return "default"
-        library = ctypes.CDLL(None)
+        return "default"
     fixed = library.mallopt(M_MMAP_THRESHOLD, MOST) == 1 and library.mallopt(M_TRIM_THRESHOLD, -1) == 1
     return "pinned" if fixed else "default"
 

@@ -8,10 +8,10 @@ fills: they are mapped and given back. Only where the C library is glibc.
 
 import contextlib
 import ctypes
-import platform
 from collections.abc import Iterator
 
-_TRIM_THRESHOLD, _MMAP_THRESHOLD = -1, -3  # of mallopt(3)
+from minitorch_backend._glibc import M_MMAP_THRESHOLD, M_TRIM_THRESHOLD, glibc
+
 _DEFAULT = 128 * 1024
 _MMAP, _TRIM = 8 << 20, 16 << 20
 
@@ -23,20 +23,20 @@ _largest = [0]  # bytes of inputs
 @contextlib.contextmanager
 def reused_blocks() -> Iterator[None]:
     """While entered, blocks up to 8 MiB stay with the process; afterwards what is free goes back."""
-    if platform.libc_ver()[0] != "glibc":
+    libc = glibc()
+    if libc is None:
         yield
         return
-    libc = ctypes.CDLL(None)
-    libc.mallopt(_MMAP_THRESHOLD, _MMAP)
-    libc.mallopt(_TRIM_THRESHOLD, _TRIM)
+    libc.mallopt(M_MMAP_THRESHOLD, _MMAP)
+    libc.mallopt(M_TRIM_THRESHOLD, _TRIM)
     _libc.append(libc)
     _largest[0] = 0
     try:
         yield
     finally:
         _libc.pop()
-        libc.mallopt(_MMAP_THRESHOLD, _DEFAULT)
-        libc.mallopt(_TRIM_THRESHOLD, _DEFAULT)
+        libc.mallopt(M_MMAP_THRESHOLD, _DEFAULT)
+        libc.mallopt(M_TRIM_THRESHOLD, _DEFAULT)
         libc.malloc_trim(0)
 
 
@@ -53,9 +53,9 @@ def passing_blocks(inputs: int = 0) -> Iterator[None]:
     if 2 * inputs > _largest[0]:
         _largest[0] = max(inputs, _largest[0])
         _libc[-1].malloc_trim(0)
-    _libc[-1].mallopt(_MMAP_THRESHOLD, _DEFAULT)
+    _libc[-1].mallopt(M_MMAP_THRESHOLD, _DEFAULT)
     try:
         yield
     finally:
         if _libc:
-            _libc[-1].mallopt(_MMAP_THRESHOLD, _MMAP)
+            _libc[-1].mallopt(M_MMAP_THRESHOLD, _MMAP)
