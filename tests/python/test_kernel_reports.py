@@ -19,7 +19,7 @@ def cache(tmp_path_factory, monkeypatch):
 
 
 HEAD = "// operator: aten::silu\n"
-INCLUDES = "".join(f"#include <{name}>\n" for name in ("cassert", "cmath", "cstdio", "cstdlib"))
+INCLUDES = "".join(f"#include <{name}>\n" for name in ("cassert", "cmath", "cstdio", "cstdlib", "thread"))
 LOOP = "for (int64_t i = 0; i < x.numel; i++) out.ptr<float>()[i] = "
 VALUE = "x.ptr<float>()[i] / (1 + std::exp(-x.ptr<float>()[i]));"
 HOSTILE = {
@@ -36,6 +36,11 @@ HOSTILE = {
     "throws": ('throw std::runtime_error("enough");', "failed", "enough"),
     "throws in a thread": (
         'parallel_for(x.numel, 1, [](int64_t, int64_t) { throw std::runtime_error("enough"); });',
+        "failed",
+        "the kernel for aten::silu failed: enough",
+    ),
+    "throws where nothing catches": (
+        'std::thread([] { throw std::runtime_error("enough"); }).join();',
         "failed",
         "(?s)SIGABRT.*enough",
     ),

@@ -7,7 +7,9 @@
 #include <omp.h>
 #endif
 
+#include <atomic>
 #include <cstdint>
+#include <exception>
 #include <stdexcept>
 
 #include "core/half.h"
@@ -42,15 +44,23 @@ struct IntList {
 };
 
 // Calls f(begin, end) on parts of [0, n) of at least `grain` iterations, on as many threads as torch may use.
+// The first exception that a part throws is rethrown after all parts have ended.
 template <class F>
 void parallel_for(int64_t n, int64_t grain, const F& f) {
   const int64_t parts = grain > 0 ? (n + grain - 1) / grain : n;
 #ifdef _OPENMP
+  std::exception_ptr error;
+  std::atomic_flag failed = ATOMIC_FLAG_INIT;
 #pragma omp parallel if (parts > 1)
   {
     const int64_t count = omp_get_num_threads() < parts ? omp_get_num_threads() : parts, id = omp_get_thread_num();
-    if (id < count) f(n * id / count, n * (id + 1) / count);
+    try {
+      if (id < count) f(n * id / count, n * (id + 1) / count);
+    } catch (...) {
+      if (!failed.test_and_set()) error = std::current_exception();
+    }
   }
+  if (error) std::rethrow_exception(error);
 #else
   (void)parts;
   f(int64_t{0}, n);
