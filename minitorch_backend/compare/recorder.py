@@ -19,6 +19,7 @@ from minitorch_backend.compare.metadata import has_memory
 from minitorch_backend.compare.mirror import Mirror
 from minitorch_backend.compare.operators import Operator, operator_of
 from minitorch_backend.compare.options import Options
+from minitorch_backend.compare.sampling import Sampling
 from minitorch_backend.compare.shadow import Shadow
 from minitorch_backend.compare.store import Store
 from minitorch_backend.compare.where import Where
@@ -54,12 +55,11 @@ class Recorder(TorchDispatchMode):
         self.active = True
         self.in_flight: Any = None
         self.on_call: Any = None
-        self.sampled = options.every > 1
-        self.where = Where(follow=not self.sampled or options.modules is not None)
-        self.left: dict[Any, int] = {}  # calls of an operator until a sampled comparison takes one again
-        self.thorough_first = 1 if self.sampled else 2
-        self.same_generators = generators.alike(self.subject, self.reference)
         self.filters = bool(options.only or options.modules or options.steps)
+        self.sampling = Sampling(self, options.every, pauses=not self.filters) if options.every > 1 else None
+        self.where = Where(follow=self.sampling is None or options.modules is not None)
+        self.thorough_first = 2 if self.sampling is None else 1
+        self.same_generators = generators.alike(self.subject, self.reference)
 
     # The mode
 
@@ -70,17 +70,23 @@ class Recorder(TorchDispatchMode):
 
     def __enter__(self) -> "Recorder":
         self.where.install()
-        return super().__enter__()
+        super().__enter__()
+        if self.sampling is not None:
+            self.sampling.enter()
+        return self
 
     def __exit__(self, *error: Any) -> None:
+        if self.sampling is not None:
+            self.sampling.exit()
         self.where.remove()
         super().__exit__(*error)
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        if self.sampled:
-            left = self.left.get(func)
+        if self.sampling is not None:
+            waiting = self.sampling.left
+            left = waiting.get(func)
             if left:
-                self.left[func] = left - 1
+                waiting[func] = left - 1
                 self.store.calls += 1
                 return func._op(*args, **kwargs) if kwargs else func._op(*args)
         kwargs = kwargs or {}
@@ -96,8 +102,8 @@ class Recorder(TorchDispatchMode):
         self.store.calls = index + 1
         if self.filters and not self.selected(op):
             return func(*args, **kwargs)
-        if self.sampled:
-            self.left[func] = self.options.every - 1
+        if self.sampling is not None:
+            self.sampling.looked(func)
         return self.compare(op, index, args, kwargs)
 
     def involves(self, args: Any, kwargs: dict) -> bool:
@@ -122,6 +128,11 @@ class Recorder(TorchDispatchMode):
                     return True
             return kind == "cpu" and "device" in kwargs
         return False
+
+    @property
+    def watched_steps(self) -> int:
+        """Of the optimizers' steps so far, those that were not paused for."""
+        return self.sampling.watched if self.sampling is not None and self.sampling.pauses else self.where.step
 
     def selected(self, op: Operator) -> bool:
         o = self.options

@@ -38,6 +38,7 @@ def report_data(report: Any) -> dict[str, Any]:
                 "calls": store.calls,
                 "compared": store.compared,
                 "steps": report.recorder.where.step,
+                "watched": report.recorder.watched_steps,
                 "shadow": shadow is not None and not shadow.off,
                 "every": options.every,
                 "torch": str(torch.__version__),

@@ -89,6 +89,7 @@ function facts() {
     ended: run.ended, shadow: run.shadow ? "on" : "off", torch: run.torch, threads: run.threads,
   };
   if (run.every > 1) list["every"] = run.every;
+  if (run.watched < run.steps) list["steps watched"] = run.watched;
   if (run.command) list["command"] = run.command;
   for (const [verdict, count] of Object.entries(data.verdicts)) list[verdict] = count.toLocaleString("en");
   for (const [name, value] of Object.entries(list)) {
