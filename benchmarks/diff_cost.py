@@ -7,8 +7,8 @@ step in one process, so that whatever else the machine does hits all alike: plai
 calls, native shadow, arbiter); streaming (no shadow); and plain on the reference. The ratio of a step to the plain step
 beside it is taken round by round; reported are the median of the ratios and their quartiles. The steps before the first
 timed one fill what the comparison learns about each kind of call; `first` is the cost of the very first step, where
-every call is looked at thoroughly. --every 50 takes turns with plain for LONGER times as many steps, so that each call's
-turn comes; few of its steps cost anything, so its ratio is that of the sums over all of them. Processor time (of all
+every call is looked at thoroughly. --every 50 takes turns with plain for more steps (LONGER), so that each call's turn
+comes; few of its steps cost anything, so its ratio is that of the sums over all of them. Processor time (of all
 threads) stands beside the clock: on a busy machine it is the steadier of the two. The C library's heap keeps its blocks
 throughout, in all ways alike (compare.heap): native's page faults would be counted otherwise, and vary by process.
 
