@@ -96,7 +96,7 @@ def measure_limits(backend: str, console: Console) -> limits.Limits:
 def run_cases(suite: Suite, console: Console) -> list[Result]:
     with report.progress(console) as bar:
         task = bar.add_task("", total=suite.visits)
-        suite.tell = lambda text, done: bar.update(task, description=text, completed=done)
+        suite.tell = lambda text, done: bar.update(task, description=text, completed=done, total=suite.visits)
         try:
             suite.run()
         except KeyboardInterrupt:

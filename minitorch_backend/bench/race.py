@@ -23,8 +23,9 @@ WARM_CALLS = 24
 class Budget:
     """How much time a case may take.
 
-    A case is visited ``visits`` times over the run, set up anew each time, but only twice once it was raced for
-    ``enough`` seconds. Of a visit: ``block``: seconds of a block at least. ``rounds``: at least so many. ``target``:
+    A case is visited over and over, set up anew each time, until its ratio's interval has a half width of ``precise``:
+    at least twice and at most ``visits`` times, or until it was raced for ``enough`` seconds, or until the run has taken
+    ``run`` seconds. Of a visit: ``block``: seconds of a block at least. ``rounds``: at least so many. ``target``:
     half width of the ratio's interval at which it ends. ``seconds``: when it ends in any case, once ``least`` rounds
     are there. ``warm``: seconds of a warm-up at most. ``apart``: standard deviation, as a share, that visits of the
     same code are known to differ by. ``wait``: share of its time that a run may wait for the processors to be near.
@@ -36,8 +37,10 @@ class Budget:
     seconds: float = 0.55
     least: int = 4
     warm: float = 0.4
-    visits: int = 3
-    enough: float = 4.0
+    visits: int = 12
+    precise: float = 0.04
+    enough: float = 10.0
+    run: float = 1000.0
     apart: float = statistics.APART
     wait: float = 0.2
 

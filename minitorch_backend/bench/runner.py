@@ -21,6 +21,8 @@ from minitorch_backend.bench.placement import FAR, MIXED, NEAR, Placement
 from minitorch_backend.bench.race import Budget, Lane, Rounds
 from minitorch_backend.bench.results import Result, Visit
 
+FEWEST_VISITS = 2
+
 
 @dataclass(frozen=True)
 class Side:
@@ -82,13 +84,17 @@ class Runner:
             unchecked=case.unchecked,
         )  # fmt: skip
 
-    def wants(self, result: Result) -> bool:
-        """Whether a case needs another visit."""
+    def wants(self, result: Result, in_time: bool = True) -> bool:
+        """Whether a case needs another visit; when the run's time is over, fewer do."""
         if result.status in ("failed", "out of memory"):
             return False
         good = [visit for visit in result.visits if counts(visit)]
-        enough = len(good) >= 2 and sum(visit.raced for visit in good) >= self.budget.enough
-        return not enough and len(good) < self.budget.visits
+        if len(good) < min(FEWEST_VISITS, self.budget.visits):
+            return True
+        if not in_time or len(good) >= self.budget.visits:
+            return False
+        precise = result.high <= result.ratio * (1 + self.budget.precise)
+        return not precise and sum(visit.raced for visit in good) < self.budget.enough
 
     def judge(self, case: Case, result: Result) -> None:
         """Compare a case's results with float64 and measure its memory: what takes no clock."""

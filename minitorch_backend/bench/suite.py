@@ -1,10 +1,12 @@
 """A whole run: every case is visited several times, in passes over all of them, while the processors are near.
 
-What disturbs one visit, a slow neighbour or memory that lies badly, is gone a pass later. While the processors are far
+What disturbs one visit, a slow neighbour or memory that lies badly, is gone a pass later. How often a case is visited
+depends on how unsure its ratio is: two visits tell some by a percent, and others are as far apart after ten. While the processors are far
 apart (placement.py) results are judged, which takes no clock; when nothing is left to judge, the run waits, within
 bounds. Cases that were never met near are visited as the processors lie in the end.
 """
 
+import math
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -12,17 +14,16 @@ from dataclasses import dataclass, field
 from minitorch_backend.bench.case import Case
 from minitorch_backend.bench.placement import FAR, LOOK_AGAIN, NEAR
 from minitorch_backend.bench.results import Result
-from minitorch_backend.bench.runner import Runner, counts
+from minitorch_backend.bench.runner import FEWEST_VISITS, Runner, counts
 
 MOST_MISSED = 3  # visits to one case that did not stay with near processors
-LAST_VISITS = 2  # to a case that was never met near
 
 
 @dataclass
 class Suite:
     """``results``: name -> what is known, which a resumed run begins with. ``least_wait``: seconds that the run may
     wait in any case, besides the budget's share of its time. ``tell(text, done)``: what comes, and how many of
-    ``visits`` are done. ``store(result)`` keeps a result.
+    ``visits`` are done. ``store(result)`` keeps a result. ``clock``: seconds.
     """
 
     runner: Runner
@@ -31,29 +32,37 @@ class Suite:
     least_wait: float = 30.0
     tell: Callable[[str, int], None] = lambda text, done: None
     store: Callable[[Result], None] = lambda result: None
+    clock: Callable[[], float] = time.monotonic
     missed: dict[str, int] = field(default_factory=dict)
+    start: float = math.nan
 
     @property
     def visits(self) -> int:
-        """How many visits the whole run has."""
-        return len(self.cases) * self.runner.budget.visits
+        """How many visits the run has, as far as can be told: at least one more to every case that wants one."""
+        return sum(self._visits_of(self._result(case)) for case in self.cases)
 
     @property
     def done(self) -> int:
         """How many of them were made or are not needed any more."""
-        most = self.runner.budget.visits
         found = [self._result(case) for case in self.cases]
-        return sum(good_visits(result) if self.runner.wants(result) else most for result in found)
+        return sum(good_visits(r) if self._wants(r) else self._visits_of(r) for r in found)
+
+    def _visits_of(self, result: Result) -> int:
+        fewest = min(FEWEST_VISITS, self.runner.budget.visits)
+        return max(fewest, good_visits(result) + self._wants(result))
+
+    def _wants(self, result: Result) -> bool:
+        return self.runner.wants(result, not self.clock() - self.start > self.runner.budget.run)
 
     def run(self) -> None:
-        start, waited = time.monotonic(), 0.0
+        self.start, waited = self.clock(), 0.0
         watch = self.runner.watch
         while due := [case for case in self.cases if self._due(case)]:
             if watch is None or watch.of(watch.look()) != FAR:
                 self._visit(min(due, key=self._turn))
             elif unjudged := [case for case in due if not self._result(case).judged]:
                 self._judge(unjudged[0])
-            elif waited < max(self.least_wait, self.runner.budget.wait * (time.monotonic() - start)):
+            elif waited < max(self.least_wait, self.runner.budget.wait * (self.clock() - self.start)):
                 self.tell(f"waiting for near processors, {len(due)} cases to go", self.done)
                 watch.sleep(LOOK_AGAIN)
                 waited += LOOK_AGAIN
@@ -71,13 +80,13 @@ class Suite:
         return self.results[case.full_name]
 
     def _due(self, case: Case) -> bool:
-        return self.missed.get(case.full_name, 0) < MOST_MISSED and self.runner.wants(self._result(case))
+        return self.missed.get(case.full_name, 0) < MOST_MISSED and self._wants(self._result(case))
 
     def _turn(self, case: Case) -> int:
         return good_visits(self._result(case)) + self.missed.get(case.full_name, 0)
 
     def _wants_any(self, result: Result) -> bool:
-        return self.runner.wants(result) and len(result.visits) < min(LAST_VISITS, self.runner.budget.visits)
+        return self._wants(result) and len(result.visits) < min(FEWEST_VISITS, self.runner.budget.visits)
 
     def _visit(self, case: Case) -> None:
         result = self._result(case)

@@ -263,7 +263,7 @@ def test_visits_of_a_case_are_set_up_anew_and_in_turns():
         made.append((setup.device.type, setup.reference))
         return forward(torch.exp, setup.normal(64))
 
-    budget = Budget(block=1e-4, rounds=3, target=1.0, seconds=0.0, least=3, warm=1e-3, visits=3)
+    budget = Budget(block=1e-4, rounds=3, target=1.0, seconds=0.0, least=3, warm=1e-3, visits=3, precise=0.0)
     racer = runner.Runner([runner.native("cpu"), runner.OURS], limits.Limits(), budget)
     result = racer.run(Case("exp", make))
     assert result.status == "ok" and len(result.visits) == 3 and result.rounds == 9 and not racer.wants(result)

@@ -13,6 +13,7 @@ import pytest
 from minitorch_backend.bench import race, statistics
 from minitorch_backend.bench.race import Budget, Lane
 from minitorch_backend.bench.results import Result, Run, compare
+from minitorch_backend.bench.runner import FEWEST_VISITS
 from minitorch_backend.bench.statistics import Estimate, combine, median_interval, ratio, verdict
 
 
@@ -51,7 +52,10 @@ def simulate(seed, rival, ours, budget=FULL, apart=0.01, **noise):
         here = np.array([rival, ours]) * np.exp(source.normal(0, apart / np.sqrt(2), size=2))
         rounds = race.run([Lane(lambda: None, SimulatedClock(machine, seconds)) for seconds in here], budget)
         visits.append(ratio(*rounds.times))
-    return combine(visits, budget.apart)
+        found = combine(visits, budget.apart)
+        if len(visits) >= FEWEST_VISITS and found.high <= found.value * (1 + budget.precise):
+            break
+    return found
 
 
 @pytest.mark.parametrize(
