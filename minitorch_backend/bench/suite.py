@@ -1,9 +1,9 @@
 """A whole run: every case is visited several times, in passes over all of them, while the processors are near.
 
 What disturbs one visit, a slow neighbour or memory that lies badly, is gone a pass later. How often a case is visited
-depends on how unsure its ratio is: two visits tell some by a percent, and others are as far apart after ten. While the processors are far
-apart (placement.py) results are judged, which takes no clock; when nothing is left to judge, the run waits, within
-bounds. Cases that were never met near are visited as the processors lie in the end.
+depends on how unsure its ratio is: two visits tell some by a percent, and others are as far apart after ten. While the
+processors are far apart (placement.py) results are judged, which takes no clock; when nothing is left to judge, the run
+waits, within bounds. Cases that were never met near are visited as the processors lie in the end.
 """
 
 import math
