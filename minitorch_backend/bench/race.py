@@ -25,10 +25,11 @@ class Budget:
 
     A case is visited over and over, set up anew each time, until its ratio's interval has a half width of ``precise``:
     at least twice, and at most ``visits`` times, or until it was raced for ``enough`` seconds, or until the whole run
-    has taken ``run`` seconds. Of a visit: ``block``: seconds of a block at least. ``rounds``: at least so many. ``target``:
-    half width of the ratio's interval at which it ends. ``seconds``: when it ends in any case, once ``least`` rounds
-    are there. ``warm``: seconds of a warm-up at most. ``apart``: standard deviation, as a share, that visits of the
-    same code are known to differ by. ``wait``: share of its time that a run may wait for the processors to be near.
+    has taken ``run`` seconds. Of a visit: ``block``: seconds of a block at least. ``rounds``: at least so many.
+    ``target``: half width of the ratio's interval at which it ends. ``seconds``: when it ends in any case, once
+    ``least`` rounds are there. ``warm``: seconds of a warm-up at most. ``apart``: standard deviation, as a share, that
+    visits of the same code are known to differ by. ``wait``: share of its time that a run may wait for the processors
+    to be near.
     """
 
     block: float = 0.015
