@@ -81,6 +81,7 @@ struct Gather {
   int64_t weight_group, weight_row, weight_channel, weight_tap[3];
   const char* bias;
   int64_t bias_stride;
+  bool scattered = false;  // the problem is one of adding up what each source element gives
 };
 
 // The convolution as it stands.

@@ -14,8 +14,11 @@ using gemm::Output;
 using gemm::scratch;
 using gemm::Scratch;
 
-// Longer sums would cost accuracy: with these the error is at most native's.
+// Longer sums would cost accuracy: with these the error is at most native's. Where native scatters, as it does in small
+// problems, it adds up each tap's own sum, and shorter sums are needed to be as near.
 constexpr int64_t kBlockK = 160;
+constexpr int64_t kShortBlockK = 32;
+constexpr int64_t kFewProducts = int64_t{1} << 22;
 constexpr int64_t kBlockColumns = 256;
 constexpr int64_t kPositions = 256;
 
@@ -149,7 +152,9 @@ void gather_dense(const Gather& whole) {
   const Items items = make_items(g, ceil_div(threads, g.groups), kPositions, sizeof(E));
   const Stage stage = make_stage(g, items);
   const int64_t depth = g.depth * stage.tap_offset.size();
-  const int64_t passes = max64(1, ceil_div(depth, kBlockK)), kc = ceil_div(depth, passes);
+  const int64_t products = g.batch * g.groups * g.count[0] * g.count[1] * g.count[2] * g.rows * depth;
+  const int64_t passes = max64(1, ceil_div(depth, g.scattered && products <= kFewProducts ? kShortBlockK : kBlockK));
+  const int64_t kc = ceil_div(depth, passes);
 
   // Where there are too few items for the threads, rows are split as well.
   const int64_t tasks = items.size() * g.groups;

@@ -35,6 +35,7 @@ Gather backward_input_gather(const ConvArgs& a, const int64_t* r) {
   g.weight_row = a.weight.strides[1], g.weight_channel = a.weight.strides[0];
   g.weight_group = g.depth * a.weight.strides[0];
   g.bias = a.bias, g.bias_stride = a.bias_stride;
+  g.scattered = true;
   for (int d = 0; d < 3; d++) {
     const int64_t s = a.stride[d];
     g.step[d] = 1;
