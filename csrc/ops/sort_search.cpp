@@ -112,7 +112,10 @@ at::Tensor& searchsorted_into(const at::Tensor& sorted_sequence, const at::Tenso
   if (!input.defined()) input = self;
   if (!boundaries.defined()) boundaries = sorted_sequence;
   if (!order.defined()) order = sorter;
-  const at::Tensor result = out.is_contiguous() ? out : at::empty(out.sizes(), out.options());
+  // What is written must not be searched any more.
+  const bool own = !out.is_contiguous() || out.is_alias_of(self) || out.is_alias_of(sorted_sequence) ||
+                   (sorter.defined() && out.is_alias_of(sorter));
+  const at::Tensor result = own ? at::empty(out.sizes(), out.options()) : out;
   SearchArgs args{};
   args.sequences = bytes(boundaries);
   args.values = bytes(input);

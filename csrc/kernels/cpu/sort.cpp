@@ -246,22 +246,43 @@ void topk(const TensorView& values, const TensorView& indices, const TensorView&
   });
 }
 
-// The item that `op` asks for, from the n items of a line in their order; `items` is scrambled.
+// The last item of the first longest run of equal values. Items that compare as NaN equal none.
 template <class Item>
-Item selected(SelectOp op, Item* items, Item* other, int64_t n, int64_t k, typename Item::Key nan, bool has_nan) {
-  if (op == SelectOp::mode) {
-    const Item* sorted = sort_items(items, other, n);
-    int64_t best = 0, most = 0, run = 0;
-    for (int64_t i = 0; i < n; i++) {
+struct Longest {
+  const Item* item;
+  int64_t length;
+  static MT_INLINE Longest in(const Item* sorted, int64_t n, typename Item::Key nan, bool has_nan) {
+    Longest found{sorted, 0};
+    for (int64_t i = 0, run = 0; i < n; i++) {
       const bool same = i > 0 && sorted[i].key() == sorted[i - 1].key() && !(has_nan && sorted[i].key() == nan);
       run = same ? run + 1 : 1;
-      if (run > most) {
-        most = run;
-        best = i;
-      }
+      if (run > found.length) found = {sorted + i, run};
     }
-    return sorted[best];
+    return found;
   }
+};
+
+// Which of equal elements is the mode's, and where NaNs lead, native leaves to std::sort: the same comparisons give the
+// same.
+template <class T, class Item>
+Item mode(const LineAccess& a, const char* in, Item* items, Item* other, int64_t n) {
+  constexpr bool kHasNan = KeyOf<T>::floating;
+  constexpr typename Item::Key kNan{KeyOf<T>::kNan};
+  if (kHasNan && sizeof(T) > 2 && n > 16) {  // seldom two equal ones; the faster sort
+    const Item* sorted = sort_items(items, other, n);
+    const auto found = Longest<Item>::in(sorted, n, kNan, kHasNan);
+    if (found.length == 1 && sorted[n - 1].key() != kNan) return *found.item;
+    load_items<T>(a, items, in, n, false);
+  }
+  std::sort(items, items + n, [](const Item& x, const Item& y) {
+    return x.key() < y.key() && !(kHasNan && y.key() == kNan);  // NaN is the largest key
+  });
+  return *Longest<Item>::in(items, n, kNan, kHasNan).item;
+}
+
+// The item that `op` asks for, not the mode, from the n items of a line in their order; `items` is scrambled.
+template <class Item>
+Item selected(SelectOp op, Item* items, int64_t n, int64_t k, typename Item::Key nan, bool has_nan) {
   int64_t rank = k - 1;
   if (op != SelectOp::kth) {
     int64_t nans = 0;
@@ -291,7 +312,9 @@ void select(SelectOp op, const TensorView& values, const TensorView& indices, co
     lines.for_each(1, 4, [&](char* const* p, int64_t) {
       const Buffers<Item> b(n + 1);
       load_items<T>(a, b.items, p[0], n, false);
-      const Item item = selected(op, b.items, b.other, n, k, typename Item::Key{KeyOf<T>::kNan}, KeyOf<T>::floating);
+      const typename Item::Key nan{KeyOf<T>::kNan};
+      const Item item = op == SelectOp::mode ? mode<T>(a, p[0], b.items, b.other, n)
+                                             : selected(op, b.items, n, k, nan, KeyOf<T>::floating);
       store_items<T>(a, p[1], p[2], p[0], &item, 1, false);
     });
   });
