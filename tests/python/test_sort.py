@@ -6,6 +6,8 @@ import math
 import pytest
 import torch
 
+from tests.python.twin import ASYNCHRONOUS
+
 FLOATS = [torch.float32, torch.float64, torch.bfloat16, torch.float16]
 INTS = [torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64]
 ALL = FLOATS + INTS + [torch.bool]
@@ -153,6 +155,19 @@ def test_mode(dtype):
     check(lambda x: tuple(torch.mode(x)), torch.tensor(1).to(dtype))
 
 
+@pytest.mark.skipif(ASYNCHRONOUS, reason="the order of equal elements is that of the CPU's std::sort")
+@pytest.mark.parametrize("dtype", ALL, ids=str)
+@pytest.mark.parametrize("size", [3, 16, 17, 100, 3000])
+def test_mode_is_the_same_of_equal_elements(dtype, size):
+    for seed, nans in ((0, False), (1, False), (2, True), (3, True)):
+        g = torch.Generator().manual_seed(seed)
+        t = torch.randn(7, size, generator=g).mul(3).to(dtype)
+        if nans and dtype.is_floating_point:
+            t[torch.rand(7, size, generator=g) < 0.1] = math.nan
+        check(lambda x: tuple(torch.mode(x, -1)), t)
+        check(lambda x: tuple(torch.mode(x, -1)), t.t())
+
+
 @pytest.mark.parametrize("dtype", ALL, ids=str)
 def test_unique(dtype):
     if dtype in FLOATS:  # every NaN is a value of its own, and native numbers them in no order
@@ -184,6 +199,11 @@ def test_searchsorted_and_bucketize(dtype):
     shuffled = sequence[:, torch.randperm(40)]
     check(lambda s, v, o: torch.searchsorted(s, v, sorter=o), shuffled, values, shuffled.argsort(1))
     check(lambda s: torch.searchsorted(s, 1), sequence[0].contiguous())
+    own = torch.arange(0, 20, 2)
+    for written in (0, 1):  # what is searched, or the values
+        pair = [own.to("minitorch"), own.flip(0).to("minitorch")]
+        torch.searchsorted(*pair, out=pair[written])
+        equal(pair[written], torch.searchsorted(own, own.flip(0)))
     check(lambda s: torch.bucketize(1, s), sequence[0].contiguous())
     check(lambda s, v: torch.searchsorted(s, v), torch.tensor([1, 2, 3]), torch.tensor([0.5, 2.0, 7.0]))
 
