@@ -8,41 +8,43 @@ namespace minitorch {
 
 // X(enumerator, functor, types): the operands and results are the functor's, `types` the compute types it is built for.
 // A table for each source under kernels/cpu.
-#define MT_ARITHMETIC_OPS(X)                    \
-  X(abs, Abs, NumericTypes)                     \
-  X(neg, Neg, NumericTypes)                     \
-  X(sign, Sign, RealBoolTypes)                  \
-  X(sgn, Sgn, ComplexTypes)                     \
-  X(signbit, Signbit, RealBoolTypes)            \
-  X(conj_physical, Conj, ComplexTypes)          \
-  X(floor, Floor, FloatTypes)                   \
-  X(ceil, Ceil, FloatTypes)                     \
-  X(trunc, Trunc, FloatTypes)                   \
-  X(round, Round, FloatTypes)                   \
-  X(round_decimals, RoundDecimals, FloatTypes)  \
-  X(frac, Frac, FloatTypes)                     \
-  X(frexp, Frexp, FloatTypes)                   \
-  X(nan_to_num, NanToNum, FloatComplexTypes)    \
-  X(isposinf, IsPosInf, FloatTypes)             \
-  X(isneginf, IsNegInf, FloatTypes)             \
-  X(logical_not, LogicalNot, AllTypes)          \
-  X(bitwise_not, BitwiseNot, IntBoolTypes)      \
-  X(sqrt, Sqrt, FloatComplexTypes)              \
-  X(rsqrt, Rsqrt, FloatComplexTypes)            \
-  X(reciprocal, Reciprocal, FloatComplexTypes)  \
-  X(square, Square, NumericTypes)               \
-  X(cube, Cube, NumericTypes)                   \
-  X(inverse_square, InverseSquare, FloatTypes)  \
-  X(add, Add, AllTypes)                         \
-  X(add_half, AddHalf, Types<float>)            \
-  X(add_bfloat16, AddBFloat16, Types<float>)    \
-  X(plain_add, PlainAdd, AllTypes)              \
-  X(plain_sub, PlainSub, NumericTypes)          \
-  X(mul, Mul, AllUnsignedTypes)                 \
-  X(div, Div, FloatComplexTypes)                \
-  X(addcmul, Addcmul, NumericTypes)             \
-  X(addcdiv, Addcdiv, FloatComplexTypes)        \
-  X(lerp_scalar, LerpScalar, FloatComplexTypes) \
+#define MT_ARITHMETIC_OPS(X)                                      \
+  X(abs, Abs, NumericTypes)                                       \
+  X(neg, Neg, NumericTypes)                                       \
+  X(sign, Sign, RealBoolTypes)                                    \
+  X(sgn, Sgn, ComplexTypes)                                       \
+  X(signbit, Signbit, RealBoolTypes)                              \
+  X(conj_physical, Conj, ComplexTypes)                            \
+  X(floor, Floor, FloatTypes)                                     \
+  X(ceil, Ceil, FloatTypes)                                       \
+  X(trunc, Trunc, FloatTypes)                                     \
+  X(round, Round, FloatTypes)                                     \
+  X(round_decimals, RoundDecimals, FloatTypes)                    \
+  X(frac, Frac, FloatTypes)                                       \
+  X(frexp, Frexp, FloatTypes)                                     \
+  X(nan_to_num, NanToNum, FloatComplexTypes)                      \
+  X(isposinf, IsPosInf, FloatTypes)                               \
+  X(isneginf, IsNegInf, FloatTypes)                               \
+  X(logical_not, LogicalNot, AllTypes)                            \
+  X(bitwise_not, BitwiseNot, IntBoolTypes)                        \
+  X(sqrt, Sqrt, FloatComplexTypes)                                \
+  X(rsqrt, Rsqrt, FloatComplexTypes)                              \
+  X(reciprocal, Reciprocal, FloatComplexTypes)                    \
+  X(square, Square, NumericTypes)                                 \
+  X(cube, Cube, NumericTypes)                                     \
+  X(inverse_square, InverseSquare, FloatTypes)                    \
+  X(cube_bfloat16, CubeBFloat16, Types<float>)                    \
+  X(inverse_square_bfloat16, InverseSquareBFloat16, Types<float>) \
+  X(add, Add, AllTypes)                                           \
+  X(add_half, AddHalf, Types<float>)                              \
+  X(add_bfloat16, AddBFloat16, Types<float>)                      \
+  X(plain_add, PlainAdd, AllTypes)                                \
+  X(plain_sub, PlainSub, NumericTypes)                            \
+  X(mul, Mul, AllUnsignedTypes)                                   \
+  X(div, Div, FloatComplexTypes)                                  \
+  X(addcmul, Addcmul, NumericTypes)                               \
+  X(addcdiv, Addcdiv, FloatComplexTypes)                          \
+  X(lerp_scalar, LerpScalar, FloatComplexTypes)                   \
   X(lerp_tensor, LerpTensor, FloatComplexTypes)
 
 #define MT_COMPARE_OPS(X)               \

@@ -91,19 +91,20 @@ struct Add : at::meta::structured_add_Tensor {
 void pow_scalar_stub(at::TensorIteratorBase& iter, const at::Scalar& exponent) {
   const bool floating = !at::isIntegralType(iter.common_dtype(), /*includeBool=*/true);
   if (is(exponent, 2)) return run_pointwise(PointwiseOp::square, iter);
-  if (is(exponent, 3)) return run_pointwise(PointwiseOp::cube, iter);
+  const bool brain = iter.common_dtype() == at::kBFloat16;
+  if (is(exponent, 3)) return run_pointwise(brain ? PointwiseOp::cube_bfloat16 : PointwiseOp::cube, iter);
   if (floating && !exponent.isComplex()) {
     const double e = exponent.toDouble();
     if (e == 0.5) return run_pointwise(PointwiseOp::sqrt, iter);
     if (e == -0.5) return run_pointwise(PointwiseOp::rsqrt, iter);
     if (e == -1.0) return run_pointwise(PointwiseOp::reciprocal, iter);
-    if (e == -2.0 && !at::isComplexType(iter.common_dtype())) return run_pointwise(PointwiseOp::inverse_square, iter);
+    if (e == -2.0 && !at::isComplexType(iter.common_dtype()))
+      return run_pointwise(brain ? PointwiseOp::inverse_square_bfloat16 : PointwiseOp::inverse_square, iter);
   }
   // As a tensor's dtype would have it.
   if (iter.common_dtype() == at::kHalf)
     return run_pointwise(PointwiseOp::pow_scalar, iter, static_cast<double>(exponent.toHalf()));
-  if (iter.common_dtype() == at::kBFloat16)
-    return run_pointwise(PointwiseOp::pow_scalar, iter, static_cast<double>(exponent.toBFloat16()));
+  if (brain) return run_pointwise(PointwiseOp::pow_scalar, iter, static_cast<double>(exponent.toBFloat16()));
   run_pointwise(PointwiseOp::pow_scalar, iter, exponent);
 }
 

@@ -1,7 +1,7 @@
 """One call of an operator on both devices, with everything compared that it gave and did to its arguments."""
 
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 import torch
@@ -33,8 +33,8 @@ from tests.conformance.crossing import (
     to_double,
 )
 
-# How many inputs decide whether errors of both are alike where one result's are not.
-DRAWS = 64
+# Bytes of results of several calls, beyond which no more are made.
+MOST_BYTES = 1 << 27
 
 # The first argument after the input must be on the host, for every device.
 HOST_INDICES = {"tensor_split"}
@@ -43,8 +43,11 @@ HOST_INDICES = {"tensor_split"}
 def judged(function: Callable[[tuple], Any], arguments: tuple, ours: Callable[[tuple], Any] | None = None) -> Judge:
     """The judge of `function(arguments)` on native CPU; `ours` is the same function of host arguments on minitorch."""
 
+    def is_inexact(a: tuple) -> bool:
+        return any(t.dtype.is_floating_point or t.dtype.is_complex for t in tensors_in(a))
+
     def in_double(a: tuple) -> Any:
-        doubles = to_double(a)
+        doubles = to_double(a if is_inexact(a) else in_default_dtype(a))
         for double, original in zip(tensors_in(doubles), tensors_in(a), strict=True):
             double.requires_grad_(original.requires_grad)
         return call(function, doubles).result
@@ -56,21 +59,26 @@ def judged(function: Callable[[tuple], Any], arguments: tuple, ours: Callable[[t
     def compared(a: tuple) -> Neighbour:
         return Neighbour(call(function, cloned(a)).result, in_double(cloned(a)), ours and call(ours, cloned(a)).result)
 
+    def all_compared(several: Iterable[tuple], least: int) -> list[Neighbour]:
+        found: list[Neighbour] = []
+        for a in several:
+            found.append(compared(a))
+            size = sum(t.nbytes for t in tensors_in([[n.native, n.truth, n.ours] for n in found]))
+            if len(found) >= least and size > MOST_BYTES:
+                break
+        return found
+
     @functools.cache
-    def draws() -> list[Neighbour]:
+    def draws(count: int) -> list[Neighbour]:
         generator = torch.Generator().manual_seed(6)
-        count = DRAWS if sum(t.numel() for t in tensors_in(arguments)) < 1 << 16 else DRAWS // 8
-        return [compared(scattered(arguments, generator)) for _ in range(count)]
+        return all_compared((scattered(arguments, generator) for _ in range(count)), 2)
 
     @functools.cache
     def neighbours() -> list[Neighbour]:
         generator = torch.Generator().manual_seed(5)
-        count = 8 if sum(t.numel() for t in tensors_in(arguments)) < 1 << 18 else 2  # of the largest, two fill memory
-        inexact = any(t.dtype.is_floating_point or t.dtype.is_complex for t in tensors_in(arguments))
-        start = arguments if inexact else in_default_dtype(arguments)
-        near = [nudged(start, generator) for _ in range(count)]
-        near.append(made_contiguous(arguments))  # the same values another way
-        return [compared(a) for a in near]
+        start = arguments if is_inexact(arguments) else in_default_dtype(arguments)
+        near = all_compared((nudged(start, generator) for _ in range(8)), 2)
+        return [*near, compared(made_contiguous(arguments))]  # the same values another way
 
     return Judge(truth, neighbours, draws)
 
@@ -229,6 +237,6 @@ def copied(sample: SampleInput) -> SampleInput:
 
 def samples_of(
     ctx: Context, limit: int | None, requires_grad: bool = False, at_most: int | None = None
-) -> list[SampleInput]:
+) -> Iterator[SampleInput]:
     """Copies of the samples, which took longer to make than a row needs, so that all variants use the same ones."""
-    return [copied(s) for s in evenly(made_samples(ctx.op, ctx.dtype, limit, requires_grad), at_most)]
+    return map(copied, evenly(made_samples(ctx.op, ctx.dtype, limit, requires_grad), at_most))

@@ -85,23 +85,23 @@ def part_of(value: Any, i: int) -> Any:
 @dataclass
 class Judge:
     """What settles values that differ: the truth, computed in float64, results for arguments that differ from the row's
-    in their last bit, and for many that differ by more. All are computed when they are asked for.
+    in their last bit, and for so many as are asked for that differ by more. All are computed when they are asked for.
     """
 
     truth: Callable[[], Any]
     neighbours: Callable[[], list[Neighbour]]
-    draws: Callable[[], list[Neighbour]]
+    draws: Callable[[int], list[Neighbour]]
 
     def part(self, i: int) -> "Judge":
         """The judge of the i-th of several results."""
         return Judge(
             lambda: part_of(self.truth(), i),
             lambda: [n.part(i) for n in self.neighbours()],
-            lambda: [n.part(i) for n in self.draws()],
+            lambda count: [n.part(i) for n in self.draws(count)],
         )
 
 
-NO_JUDGE = Judge(lambda: None, list, list)
+NO_JUDGE = Judge(lambda: None, list, lambda count: [])
 
 
 @dataclass
@@ -257,8 +257,10 @@ def as_exact(ctx: Context, native: torch.Tensor, ours: torch.Tensor, judge: Judg
 
 
 # One result's error is a draw, and may lie this far beyond the largest of native's that were seen, if minitorch's errors
-# are as small as native's over many inputs. Of equal distributions, means over 64 inputs differ by a tenth at times.
-ONE_DRAW, ON_THE_WHOLE = 2.0, 1.1
+# are as small as native's over many inputs. Of equal distributions, means over 64 inputs differ by a tenth at times, and
+# by more where few large errors make the mean: then four times as many decide.
+ONE_DRAW, ON_THE_WHOLE, UNSURE = 2.0, 1.1, 1.5
+DRAWS = (64, 256)
 
 
 def usually_as_exact(found: torch.Tensor, slack: torch.Tensor, usual: torch.Tensor, judge: Judge) -> bool:
@@ -273,9 +275,24 @@ def usually_as_exact(found: torch.Tensor, slack: torch.Tensor, usual: torch.Tens
         return True
     if beyond > ONE_DRAW * limit:
         return False
-    pairs = [pair for n in judge.draws() if (pair := n.errors()) and math.isfinite(pair[0][0])]
-    native, ours = (sum(pair[k][1] for pair in pairs) for k in (0, 1))
-    return bool(pairs) and ours <= ON_THE_WHOLE * native
+    for count in DRAWS:
+        pairs = [pair for n in judge.draws(count) if (pair := n.errors()) and math.isfinite(pair[0][0])]
+        native, ours = (sum(pair[k][1] for pair in pairs) for k in (0, 1))
+        if not pairs or ours > UNSURE * native:
+            return False
+        if ours <= ON_THE_WHOLE * native:
+            return True
+    return False
+
+
+def as_near_as_neighbours(ctx: Context, native: torch.Tensor, ours: torch.Tensor, judge: Judge) -> bool:
+    """Whether native's own derivatives in 64 bits, which nothing here computes better, move as far when the inputs'
+    last bits change.
+    """
+    if ctx.exacting or native.dtype not in (torch.float64, torch.complex128):
+        return False
+    moved = [(n.native - native).abs().max() for n in judge.neighbours() if n.native is not None]
+    return bool(moved) and bool((ours - native).abs().max() <= max(moved))
 
 
 def same_values(value: torch.Tensor, other: torch.Tensor) -> bool:
@@ -300,7 +317,8 @@ def compare_values(ctx: Context, native: torch.Tensor, ours: torch.Tensor, what:
         torch.testing.assert_close(found, expected, rtol=rtol, atol=atol, equal_nan=True)
     except AssertionError as error:
         inexact = expected.dtype.is_floating_point or expected.dtype.is_complex
-        if not inexact or not as_exact(ctx, expected, found, judge):
+        near = inexact and (as_exact(ctx, expected, found, judge) or as_near_as_neighbours(ctx, expected, found, judge))
+        if not near:
             raise Mismatch(f"{what}: {error}") from None
         ctx.by_reference += 1
         return

@@ -1,5 +1,6 @@
 """Moves arguments from native CPU to minitorch exactly: same sizes, strides, offsets, aliasing and requires_grad."""
 
+import dataclasses
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -89,6 +90,9 @@ def to_double(value: Any) -> Any:
         return {key: to_double(item) for key, item in value.items()}
     if isinstance(value, torch.dtype) and value.is_floating_point:
         return torch.float64
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):  # options of an operator
+        fields = {field.name: getattr(value, field.name) for field in dataclasses.fields(value)}
+        return dataclasses.replace(value, **to_double(fields))
     return value
 
 

@@ -3,14 +3,7 @@
 `(op, variants, dtypes, reason)`; variants and dtypes are separated by blanks, None stands for all that native has.
 """
 
-EXPECTED_FAILURES: tuple[tuple[str, str, str | None, str], ...] = (
-    (
-        "svd_lowrank",
-        "gradgrad",
-        "complex128",
-        "1.8e-7 from native's where 1e-7 is allowed; a unit in the last place of the input moves native's by 2.4e-7",
-    ),
-)
+EXPECTED_FAILURES: tuple[tuple[str, str, str | None, str], ...] = ()
 
 
 def reason(op: str, variant: str, dtype: str) -> str | None:

@@ -181,6 +181,8 @@ def test_every_variant_has_a_fault():
 def test_errors_are_judged_by_what_is_usual(beyond: float, usual_of_ours: float, exact: bool):
     truth = torch.zeros(1, dtype=torch.float64)
     near = Neighbour(torch.full((1,), 0.9), truth, torch.full((1,), usual_of_ours))
-    judge = Judge(lambda: truth, lambda: [near] * 7 + [Neighbour(torch.ones(1), truth, torch.ones(1))], lambda: [near])
+    judge = Judge(
+        lambda: truth, lambda: [near] * 7 + [Neighbour(torch.ones(1), truth, torch.ones(1))], lambda count: [near]
+    )
     found = torch.tensor([beyond, 0.0], dtype=torch.float64)
     assert usually_as_exact(found, torch.full((2,), 0.01), torch.tensor(0.8), judge) is exact

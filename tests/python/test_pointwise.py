@@ -315,6 +315,14 @@ def test_pow_of_a_number(exponent, dtype):
         close(lambda t: torch.pow(2.5, t), x)
 
 
+@pytest.mark.parametrize("dtype", (torch.bfloat16, torch.float16), ids=str)
+@pytest.mark.parametrize("exponent", (2, 3, -2))
+def test_short_forms_of_pow_in_16_bits_are_native_cpus(dtype, exponent):
+    x = torch.arange(-(2**15), 2**15).to(torch.int16).view(dtype)
+    check(lambda t: torch.pow(t, exponent), x, rtol=0, atol=0)
+    check(lambda t: torch.pow(t[::2], exponent), x, rtol=0, atol=0)
+
+
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16], ids=str)
 def test_pow_of_special_values(dtype):
     grid = torch.tensor([*SPECIAL, 3.0, -3.0, 1e30, -7.5], dtype=dtype)

@@ -373,6 +373,10 @@ struct PowScalar<double> {
 MT_UNARY_FUNCTOR(Square, times(x, x))
 MT_UNARY_FUNCTOR(Cube, times(times(x, x), x))
 MT_UNARY_FUNCTOR(InverseSquare, T(1) / (x * x))
+// Native rounds each product of bfloat16, but not of half. What divides one such power by another counts on it: the
+// gradient of a norm.
+MT_UNARY_FUNCTOR(CubeBFloat16, static_cast<T>(BFloat16(x* x)) * x)
+MT_UNARY_FUNCTOR(InverseSquareBFloat16, T(1) / static_cast<T>(BFloat16(x * x)))
 
 // ---- Bits -----------------------------------------------------------------------------------------------------------
 MT_BINARY_FUNCTOR(BitwiseAnd, static_cast<T>(a& b))
