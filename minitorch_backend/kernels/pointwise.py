@@ -3,7 +3,7 @@
 import functools
 import itertools
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import torch
@@ -238,8 +238,13 @@ class PointwiseOverride(Override):
         wanted = overriding.check_dtypes(dtypes)
         self.formulas: dict[str, Any] = {}  # PyTorch's kernels for autograd, of the calls that are not ours
         super().__init__(
-            operator, lambda override, args, kwargs: new._run(*args[: self.count]), wanted, "elementwise kernel"
+            operator, lambda override, args, kwargs: self._checked(new._run, args, kwargs), wanted, "elementwise kernel"
         )
+
+    def _checked(self, run: Callable[..., torch.Tensor], args: tuple, kwargs: dict) -> torch.Tensor:
+        found = run(*as_tensors(args[: self.count]))
+        overriding.check_results(self, found, self.expected(args, kwargs))
+        return found
 
     def _put_in(self) -> None:
         super()._put_in()
@@ -251,19 +256,20 @@ class PointwiseOverride(Override):
             self.library.impl(form.name(), function, AUTOGRAD, with_keyset=True, allow_override=True)
 
     def _takes(self, args: tuple, kwargs: dict) -> bool:
-        """Not where a further argument, alpha of an addition, is not what it is by default: no expression has it."""
+        """Not integers, nor where a further argument is not as by default: no expression has alpha of an addition."""
         names = [a.name for a in self.operator.functional._schema.arguments]
         defaults = {a.name: a.default_value for a in self.operator.functional._schema.arguments}
         further = {**dict(zip(names, args, strict=False)), **kwargs}
         tensors = set(list(names)[: self.count])
         plain = all(value == defaults[name] for name, value in further.items() if name in defaults.keys() - tensors)
-        return plain and super()._takes(args, kwargs)
+        first = overriding.first_tensor(args)
+        return plain and first is not None and first.is_floating_point() and super()._takes(args, kwargs)
 
     def _with_gradient(self, keys: Any, *args: Any, **kwargs: Any) -> torch.Tensor:
         if not self._takes(args, kwargs):
             return self.formulas[self.operator.functional.name()].call_boxed(keys, *args, **kwargs)
         self.calls += 1
-        return self.new(*args[: self.count])
+        return self._checked(self.new, args, kwargs)
 
     def _with_gradient_inplace(self, keys: Any, *args: Any, **kwargs: Any) -> torch.Tensor:
         target = args[0]
