@@ -151,7 +151,9 @@ class Runner:
         lanes = [self._lane(case, side) for side in (self.sides[::-1] if turned else self.sides)]
         lanes = lanes[::-1] if turned else lanes
         start = time.perf_counter()
-        rounds = race.run(lanes, self.budget, self.watch)
+        unsure = len(result.visits) >= FEWEST_VISITS
+        budget = replace(self.budget, seconds=self.budget.again) if unsure else self.budget
+        rounds = race.run(lanes, budget, self.watch)
         result.visits.append(self._summary(rounds, time.perf_counter() - start))
         self.conclude(case, result)
 

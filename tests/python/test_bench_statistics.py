@@ -9,8 +9,9 @@ import math
 
 import numpy as np
 import pytest
+import torch
 
-from minitorch_backend.bench import race, statistics
+from minitorch_backend.bench import clock, race, statistics
 from minitorch_backend.bench.race import Budget, Lane
 from minitorch_backend.bench.results import Result, Run, compare
 from minitorch_backend.bench.runner import FEWEST_VISITS
@@ -171,3 +172,16 @@ def test_block_has_enough_calls():
     lane = Lane(lambda: None, SimulatedClock(machine, 1e-4))
     lane.warm_up(Budget(block=0.02))
     assert 190 <= lane.calls <= 210
+
+
+@pytest.mark.parametrize("calls", [5, 9, 40])
+def test_an_interrupted_call_does_not_count(monkeypatch, calls):
+    passed = {"seconds": 0.0, "calls": 0}
+
+    def work():
+        passed["calls"] += 1
+        passed["seconds"] += 0.5 if passed["calls"] == 4 else 1e-3
+
+    monkeypatch.setattr(clock.time, "perf_counter", lambda: passed["seconds"])
+    assert clock.HostClock(torch.device("cpu")).measure(work, calls) == pytest.approx(1e-3)
+    assert passed["calls"] == calls
