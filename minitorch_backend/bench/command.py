@@ -1,6 +1,7 @@
 """``minitorch bench``: the command."""
 
 import gc
+import importlib.util
 import pathlib
 import re
 import sys
@@ -19,8 +20,10 @@ from minitorch_backend.bench.case import Case
 from minitorch_backend.bench.results import Result, Run
 from minitorch_backend.bench.runner import OURS, Runner, Side, compiled, native
 from minitorch_backend.bench.suite import Suite
+from minitorch_backend.kernels import files
 
 RIVALS = ("native", "cpu", "cuda", "compile", "self")
+INTERRUPTED = 130  # exit status, as shells have it
 
 
 def complete_families(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
@@ -56,7 +59,7 @@ def find_sides(against: str, backend: str, folder: pathlib.Path | None = None) -
         return [native("cuda", folder), OURS]
     if against == "cpu":
         return [native("cpu"), OURS]
-    known = f"known are {', '.join(RIVALS)}, a result file (.jsonl) and a kernel file (.py)"
+    known = f"known are {', '.join(RIVALS)}, a result file (.jsonl) and a kernel file (.py, .cpp, .cu)"
     raise click.BadParameter(f"{against!r} is not a rival or a file; {cases_module.near(against, RIVALS)}. {known}")
 
 
@@ -100,8 +103,8 @@ def run_cases(suite: Suite, console: Console) -> list[Result]:
         try:
             suite.run()
         except KeyboardInterrupt:
-            done = sum(not suite.runner.wants(result) for result in suite.results.values())
-            console.print(f"interrupted: {done} of {len(suite.cases)} cases are done", style="yellow")
+            suite.interrupted = True
+            console.print(f"interrupted: {suite.finished} of {len(suite.cases)} cases are done", style="yellow")
     return [result for result in suite.results.values() if result.timed or result.message]
 
 
@@ -139,7 +142,7 @@ def gate(done: list[Result], old: Run | None, new: Run, force: bool, console: Co
 @click.option("--resume", is_flag=True, help="Keep what the --json file has, of this machine and commit; run the rest.")
 @click.option(
     "--against", default="native", metavar="native|cpu|cuda|compile|self|FILE", show_default=True,
-    help="The rival; self races native against itself. FILE: an older result (.jsonl) or a kernel file (.py).",
+    help="The rival; self races native against itself. FILE: a result (.jsonl) or a kernel file (.py, .cpp, .cu).",
     shell_complete=complete_rivals,
 )  # fmt: skip
 @click.option("--kernel", type=click.Path(exists=True, dir_okay=False, path_type=pathlib.Path),
@@ -184,6 +187,8 @@ class Command:
         self.backend = _C.backend_name()
 
     def run(self) -> int:
+        if self.plots and importlib.util.find_spec("matplotlib") is None:
+            raise click.ClickException("--plots needs matplotlib: pip install matplotlib")
         if self.threads:
             torch.set_num_threads(self.threads)
         if self.host:
@@ -204,13 +209,21 @@ class Command:
         return self.measure(chosen, old)
 
     def show(self, run: Run) -> int:
-        done = [r for r in run.results.values() if re.search(self.only, r.name)]
+        try:
+            done = [r for r in run.results.values() if re.search(self.only, r.name)]
+        except re.error as error:
+            raise click.BadParameter(
+                f"{self.only!r} is not a regular expression: {error}", param_hint="--only"
+            ) from None
+        if run.results and not done:
+            close = cases_module.near(self.only, run.results)
+            raise click.ClickException(f"no case of {self.given} matches {self.only!r}; {close}")
         print_machine(run.machine, self.console)
         return self.finish(done, run, read_run(self.compare) if self.compare else None)
 
     def measure(self, chosen: list[Case], old: Run | None) -> int:
         recorded = None
-        if self.against.endswith(".py"):
+        if pathlib.Path(self.against).suffix in files.SUFFIXES:
             from minitorch_backend.bench import kernel_race
 
             sides = kernel_race.sides_against(pathlib.Path(self.against))
@@ -219,9 +232,14 @@ class Command:
         else:
             sides = find_sides(self.against, self.backend, self.folder)
         facts = machine.describe() | {"malloc": heap.set_policy(self.malloc, self.backend), "rival": sides[0].name}
-        reason = results.refuse(recorded, Run(facts, limits.Limits(), {})) if recorded is not None else ""
-        if reason and not self.force:
-            raise click.ClickException(f"{reason}. --force compares them all the same")
+        for other in (old, recorded):  # before anything takes time
+            reason = results.refuse(other, Run(facts, limits.Limits(), {})) if other is not None else ""
+            if reason and not self.force:
+                raise click.ClickException(f"{reason}. --force compares them all the same")
+        try:
+            self.json_path.parent.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise click.ClickException(f"--json {self.json_path}: {error}") from None
         print_machine(facts, self.console)
         start = time.perf_counter()
         gc.collect()
@@ -239,7 +257,7 @@ class Command:
         writer.close(watch.summary() if watch else None)
         code = self.finish(done, Run(facts, found, {r.name: r for r in done}), old or recorded)
         self.console.print(f"{time.perf_counter() - start:.0f} s; results: {self.json_path}", style="dim")
-        return code
+        return code or (INTERRUPTED if suite.interrupted else 0)
 
     def earlier(self, facts: dict) -> Run | None:
         """The run that --resume goes on with. Raises ClickException when it was of something else."""

@@ -19,6 +19,7 @@ from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from typing import Any
 
+import psutil
 import torch
 
 from minitorch_backend.bench import accuracy
@@ -30,6 +31,8 @@ FINDINGS, NOTE, ERRORS, END = "findings", "note", "errors", "end"  # files; the 
 MOST_LINES = 60  # of a compiler's message
 SHOWN = 20  # last lines that a kernel printed before it died
 PREFIXES = ("native_", "_")
+# What a kernel that is for every dtype is tried with, as far as its operator has them.
+EVERY = (torch.float32, torch.float64, torch.bfloat16, torch.float16, torch.int64)
 
 
 @dataclass
@@ -56,6 +59,19 @@ def infos(base: str) -> list[Any]:
     for prefix in PREFIXES:
         base = base.removeprefix(prefix)
     return [info for info in op_db if base in (info.name.split(".")[-1], info.aten_name) and not info.variant_test_name]
+
+
+def dtypes_of(override: Override) -> list[torch.dtype]:
+    if override.dtypes:
+        return sorted(override.dtypes, key=str)
+    known = [info.supported_dtypes("cpu") for info in infos(override.operator.base)]
+    return [dtype for dtype in EVERY if any(dtype in has for has in known)] or [torch.float32]
+
+
+def end_copies(own: int) -> None:
+    """End this process if it is a copy of ``own``, made by a kernel that forks: its work is done there."""
+    if os.getpid() != own:
+        os._exit(0)
 
 
 def to_device(value: Any, device: str) -> Any:
@@ -105,6 +121,7 @@ def changed(inputs: Any, sample: Any) -> bool:
 def examine(override: Override, dtype: torch.dtype, note: Any) -> Finding:
     """Run the samples of all OpInfos with the override in force; the first one that is wrong ends it."""
     finding = Finding(override.operator.name, str(dtype).removeprefix("torch."), "ok")
+    own = os.getpid()
     for info in infos(override.operator.base):
         if dtype not in info.supported_dtypes("cpu"):
             continue
@@ -125,7 +142,9 @@ def examine(override: Override, dtype: torch.dtype, note: Any) -> Finding:
                     ours = call(inputs)
                     torch.minitorch.synchronize()
             except Exception as error:
+                end_copies(own)
                 return Finding(finding.operator, finding.dtype, "failed", finding.samples, message=f"{where}\n{error}")
+            end_copies(own)
             if override.calls == before:
                 continue
             finding.samples += 1
@@ -143,6 +162,9 @@ def examine(override: Override, dtype: torch.dtype, note: Any) -> Finding:
                 return finding
             if judged.verdict == "less accurate" and finding.verdict == "ok":
                 finding.verdict, finding.message = judged.verdict, where
+    if psutil.Process().children():
+        finding.verdict, finding.message = "failed", "the kernel starts a process and leaves it"
+        return finding
     if finding.samples == 0:
         finding.verdict, finding.message = "not reached", "no sample of PyTorch's operator tables reaches this kernel"
     return finding
@@ -158,8 +180,11 @@ def child(path: pathlib.Path, folder: pathlib.Path) -> None:
     note("loading and compiling the file")
     with (folder / FINDINGS).open("w") as found:
         for override in files.load(path):
-            for dtype in sorted(override.dtypes or {torch.float32}, key=str):
-                print(json.dumps(asdict(examine(override, dtype, note))), file=found, flush=True)
+            for dtype in dtypes_of(override):
+                finding = examine(override, dtype, note)
+                print(json.dumps(asdict(finding)), file=found, flush=True)
+                if not override.dtypes and not finding.good:
+                    break  # wrong for all dtypes is said once
     (folder / END).touch()
 
 

@@ -10,6 +10,7 @@ import re
 import signal
 import subprocess
 import sys
+import tempfile
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
@@ -36,8 +37,11 @@ MOST_CASES = 12
 
 def run(command: "Command", path: pathlib.Path) -> int:
     """Diff, then race; 1 when the kernel is wrong or does not survive."""
-    if os.environ.get(IN_CHILD) == "1":
-        return race_file(command, path)
+    if end := os.environ.get(IN_CHILD):
+        try:
+            return race_file(command, path)
+        finally:
+            pathlib.Path(end).touch()  # says that it was not the kernel that ended the process
     console = command.console
     with console.status(f"diffing {path.name} against native"):
         findings = kernel_diff.diff(path)
@@ -52,12 +56,22 @@ def run(command: "Command", path: pathlib.Path) -> int:
 
 
 def race_in_child(path: pathlib.Path, console: Console) -> int:
-    environment = {**os.environ, IN_CHILD: "1"}
+    with tempfile.TemporaryDirectory() as folder:
+        return start_and_wait(path, pathlib.Path(folder) / "end", console)
+
+
+def start_and_wait(path: pathlib.Path, end: pathlib.Path, console: Console) -> int:
+    environment = {**os.environ, IN_CHILD: str(end)}
     process = subprocess.Popen(
         [sys.executable, "-m", "minitorch_backend", *sys.argv[1:]] if is_command_line()
         else [sys.executable, "-m", "minitorch_backend", "bench", "--kernel", str(path), "--quick"],
         env=environment, start_new_session=True,
     )  # fmt: skip
+    return wait(process, end, console)
+
+
+def wait(process: subprocess.Popen, end: pathlib.Path, console: Console) -> int:
+    """The child's exit status, or 1 with a word why there is none of its own."""
     try:
         code = process.wait(timeout=RACE_LIMIT)
     except (subprocess.TimeoutExpired, KeyboardInterrupt) as error:
@@ -69,11 +83,14 @@ def race_in_child(path: pathlib.Path, console: Console) -> int:
         return 1
     if code < 0:
         console.print(f"The race was killed by {signal.Signals(-code).name}.", style="red")
+    elif not end.exists():
+        console.print(f"The kernel ended the process (exit status {code}) in the middle of the race.", style="red")
+        return 1
     return 0 if code == 0 else 1
 
 
 def is_command_line() -> bool:
-    return "--kernel" in sys.argv and "bench" in sys.argv
+    return "bench" in sys.argv and any(a.split("=")[0] == "--kernel" for a in sys.argv)
 
 
 def findings_table(findings: list[kernel_diff.Finding]) -> Table:
@@ -93,14 +110,19 @@ def in_force(overrides: list[Override]) -> Iterator[None]:
     with contextlib.ExitStack() as stack:
         for override in overrides:
             stack.enter_context(override)
-        yield
-    if torch.get_num_threads() != threads:  # a kernel that asked OpenMP for other threads does not slow its rivals
-        torch.set_num_threads(threads)
+        try:
+            yield
+        finally:
+            if torch.get_num_threads() != threads:  # a kernel that asked OpenMP for others does not slow its rivals
+                torch.set_num_threads(threads)
 
 
 def sides_against(path: pathlib.Path) -> list[Side]:
-    """Ours against a file's kernels: for ``--against FILE.py``."""
-    overrides = files.load(path)
+    """Ours against a file's kernels: for ``--against FILE.py``. Raises ClickException for a file that does not load."""
+    try:
+        overrides = files.load(path)
+    except Exception as error:
+        raise click.ClickException(f"{path}: {type(error).__name__}: {error}") from None
     return [Side(path.stem, OURS.device, lambda: in_force(overrides)), OURS]
 
 
@@ -135,6 +157,7 @@ def race_file(command: "Command", path: pathlib.Path) -> int:
     runner = Runner([rival, OURS, mine], found, budget, with_memory=False, watch=watch)
     writer = results.Writer(command.json_path, facts, found)
     done: list[Result] = []
+    own = os.getpid()
     with report.progress(command.console) as bar:
         chosen = choose(every, overrides, command.only)
         task = bar.add_task("", total=len(chosen))
@@ -142,6 +165,7 @@ def race_file(command: "Command", path: pathlib.Path) -> int:
             bar.update(task, description=case.full_name)
             before = sum(override.calls for override in overrides)
             result = runner.run(case)
+            kernel_diff.end_copies(own)
             if sum(override.calls for override in overrides) > before or not result.timed:
                 done.append(result)
                 writer.add(result)

@@ -34,6 +34,7 @@ class Suite:
     store: Callable[[Result], None] = lambda result: None
     clock: Callable[[], float] = time.monotonic
     missed: dict[str, int] = field(default_factory=dict)
+    interrupted: bool = False
     start: float = math.nan
 
     @property
@@ -45,11 +46,16 @@ class Suite:
     def done(self) -> int:
         """How many of them were made or are not needed any more."""
         found = [self._result(case) for case in self.cases]
-        return sum(good_visits(r) if self._wants(r) else self._visits_of(r) for r in found)
+        return sum(good_visits(r) if self._is_due(r) else self._visits_of(r) for r in found)
+
+    @property
+    def finished(self) -> int:
+        """How many cases need no visit any more."""
+        return sum(not self._due(case) for case in self.cases)
 
     def _visits_of(self, result: Result) -> int:
         fewest = min(FEWEST_VISITS, self.runner.budget.visits)
-        return max(fewest, good_visits(result) + self._wants(result))
+        return max(fewest, good_visits(result) + self._is_due(result))
 
     def _wants(self, result: Result) -> bool:
         return self.runner.wants(result, not self.clock() - self.start > self.runner.budget.run)
@@ -80,7 +86,10 @@ class Suite:
         return self.results[case.full_name]
 
     def _due(self, case: Case) -> bool:
-        return self.missed.get(case.full_name, 0) < MOST_MISSED and self._wants(self._result(case))
+        return self._is_due(self._result(case))
+
+    def _is_due(self, result: Result) -> bool:
+        return self.missed.get(result.name, 0) < MOST_MISSED and self._wants(result)
 
     def _turn(self, case: Case) -> int:
         return good_visits(self._result(case)) + self.missed.get(case.full_name, 0)

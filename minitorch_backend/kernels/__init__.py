@@ -55,13 +55,17 @@ def override(
     - ``triton``: a Triton kernel, called with results, arguments, the number of elements of the result and
       ``constants``, on ``grid(results..., arguments...)``.
 
+    All threads see it. PyTorch does not lock its table of operators: replace and restore one while no thread calls it.
+
     ``dtypes`` (of the first tensor) limits it; other calls go to the original. Shapes and dtypes of the results are
     those that PyTorch says the operator has. Raises LookupError for a name that means no operator, CompileError with
     the compiler's message, ValueError when the kernel is not for the backend that runs. A kernel that gives something
     else than the operator raises KernelError when called.
     """
     operator = schema.find(name)
-    wanted = frozenset(dtypes) if dtypes is not None else None
+    wanted = overriding.check_dtypes(dtypes)
+    if function is not None and not callable(function):
+        raise TypeError(f"a kernel is a callable, not {type(function).__name__}; give C++ as source=")
     on_cuda = torch.minitorch.get_device_properties(0).backend == "cuda"
     if [function is not None, source is not None or cuda is not None, triton is not None].count(True) != 1:
         raise ValueError("give one of: a callable, source= and/or cuda=, triton=")

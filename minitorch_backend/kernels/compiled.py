@@ -65,8 +65,9 @@ using opmath_t = {compute};
 """
 
 
-def wrap(source: str, operator: schema.Operator, dtype: torch.dtype, results: int, cuda: bool) -> str:
+def wrap(source: str, operator: schema.Operator, dtype: torch.dtype, results: int, cuda: bool, entry: str = "") -> str:
     """The translation unit: our header, the user's source, and the trampoline that calls the function in it."""
+    entry = entry or operator.base
     kinds = ["Tensor"] * results + [kind for _, kind in schema.kernel_arguments(operator.functional)]
     reads, offset = [], 0
     for kind in kinds:
@@ -74,13 +75,13 @@ def wrap(source: str, operator: schema.Operator, dtype: torch.dtype, results: in
         read = f"*reinterpret_cast<const {READ[kind] if kind != 'bool' else 'int64_t'}*>(arguments + {offset})"
         reads.append(f"({read}) != 0" if kind == "bool" else read)
         offset += size
-    launched = cuda and is_global(source, operator.base)
-    call = f"{operator.base}({', '.join(reads)}{', stream' if cuda and not launched else ''})"
+    launched = cuda and is_global(source, entry)
+    call = f"{entry}({', '.join(reads)}{', stream' if cuda and not launched else ''})"
     if launched:
-        call = f"{operator.base}<<<blocks, {BLOCK}, 0, stream>>>({', '.join(reads)})"
+        call = f"{entry}<<<blocks, {BLOCK}, 0, stream>>>({', '.join(reads)})"
     header, stream, after = CUDA_PARTS if cuda else ("", "", "")
     return f"""{header}#include <cstring>
-{prelude(operator.base, dtype, source)}#line 1 "call of {operator.base}"
+{prelude(entry, dtype, source)}#line 1 "call of {entry}"
 extern "C" int minitorch_call([[maybe_unused]] const char* arguments, [[maybe_unused]] void* handle,
                               [[maybe_unused]] int64_t blocks, char* message) {{
   try {{
@@ -121,11 +122,21 @@ def pack(kind: str, value: Any) -> bytes:
 
 
 class CompiledKernel:
-    """The user's source, compiled for each dtype when it is first needed."""
+    """The user's source, compiled for each dtype when it is first needed.
 
-    def __init__(self, source: str, operator: schema.Operator, cuda: bool, flags: Sequence[str] = ()) -> None:
+    ``entry``: the function in it, if that is not named like the operator.
+    """
+
+    def __init__(
+        self, source: str, operator: schema.Operator, cuda: bool, flags: Sequence[str] = (), entry: str = ""
+    ) -> None:
         self.source, self.operator, self.cuda, self.flags = source, operator, cuda, tuple(flags)
+        self.entry = entry or operator.base
         self.kinds = [kind for _, kind in schema.kernel_arguments(operator.functional)]
+        if "Tensor" not in self.kinds:
+            raise LookupError(
+                f"{operator.name} takes no tensor, whose dtype a kernel is compiled for: use a Python callable"
+            )
         self.results = len(operator.functional._schema.returns)
         self.functions: dict[torch.dtype, Any] = {}
 
@@ -137,7 +148,7 @@ class CompiledKernel:
             if self.cuda and compiler.nvcc() is None:
                 self.functions[dtype] = self._by_nvrtc(dtype)
                 return self.functions[dtype]
-            text = wrap(self.source, self.operator, dtype, self.results, self.cuda)
+            text = wrap(self.source, self.operator, dtype, self.results, self.cuda, self.entry)
             try:
                 library = compiler.library(text, f"the kernel for {self.operator.name}", self.cuda, self.flags)
             except CompileError as error:
@@ -154,11 +165,11 @@ class CompiledKernel:
             f"{READ[kind].removeprefix('minitorch::')} {name}"
             for name, kind in schema.kernel_arguments(self.operator.functional)
         ]
-        stream = ["cudaStream_t stream"] if self.cuda and not is_global(self.source, self.operator.base) else []
-        return f"void {self.operator.base}({', '.join(results + arguments + stream)})"
+        stream = ["cudaStream_t stream"] if self.cuda and not is_global(self.source, self.entry) else []
+        return f"void {self.entry}({', '.join(results + arguments + stream)})"
 
     def _by_nvrtc(self, dtype: torch.dtype) -> nvrtc.Function:
-        name = self.operator.base
+        name = self.entry
         if not is_global(self.source, name):
             raise CompileError(f"there is no nvcc; NVRTC takes a __global__ function {name}, which is launched for you")
         return nvrtc.Function(prelude(name, dtype, self.source), name, self.flags)

@@ -6,10 +6,12 @@ import hashlib
 import os
 import pathlib
 import platform
+import re
 import shutil
 import subprocess
 import sys
 import tempfile
+import warnings
 
 from minitorch_backend.kernels.errors import CompileError
 
@@ -26,6 +28,8 @@ SHARED_HEADERS = (
     "kernels/functors/math_double_inverse.h",
     "kernels/functors/polynomials.h",
 )
+OWN_INCLUDE = re.compile(r'^\s*#\s*include\s*"(?!minitorch_kernel\.h|core/|kernels/)', re.MULTILINE)
+DIGEST = hashlib.sha256().digest_size  # bytes after the end of a library in the cache
 TIME_LIMIT = 300  # seconds for one compilation
 # As our own kernels are built; NaN and signed zero keep their meaning.
 CXX_FLAGS = ("-std=c++20", "-O3", "-fPIC", "-fopenmp", "-fno-math-errno", "-fno-trapping-math", "-Wall")
@@ -140,15 +144,17 @@ def build(source: str, title: str, cuda: bool = False, flags: tuple[str, ...] = 
         compiler = cxx()
         options = [*CXX_FLAGS, NATIVE, "-DMINITORCH_ARCH=user"]
         share_openmp()
-    key = hashlib.sha256("\0".join([source, headers(), version(compiler), *options, *flags]).encode()).hexdigest()[:24]
-    target = cache_folder() / f"{key}.so"
-    if target.exists():
-        return target
-    target.parent.mkdir(parents=True, exist_ok=True)
+    parts = [source, headers(), version(compiler), *options, *flags]
     with tempfile.TemporaryDirectory() as name:
         folder = pathlib.Path(name)
         file = folder / ("kernel.cu" if cuda else "kernel.cpp")
         file.write_text(source)
+        if flags or OWN_INCLUDE.search(source):  # headers that are not ours may change: what they say counts
+            _run([[compiler, *options, *includes, *flags, "-E", "-P", str(file), "-o", "all"]], folder, title)
+            parts.append((folder / "all").read_text(errors="replace"))
+        target = cache_folder() / (hashlib.sha256("\0".join(parts).encode()).hexdigest()[:24] + ".so")
+        if is_whole(target):
+            return target
         if cuda or "clang" in pathlib.Path(os.path.realpath(compiler)).name or sys.platform == "darwin":
             commands = [[compiler, *options, *includes, *flags, "-shared", str(file), "-o", "kernel.so"]]
         else:  # linked without -fopenmp: GCC would bring a second OpenMP library
@@ -157,7 +163,37 @@ def build(source: str, title: str, cuda: bool = False, flags: tuple[str, ...] = 
                 [compiler, "-shared", "kernel.o", "-o", "kernel.so"],
             ]
         _run(commands, folder, title)
-        finished = target.with_suffix(f".{os.getpid()}")
-        shutil.copy(folder / "kernel.so", finished)
-        os.replace(finished, target)  # another process may be building the same
+        code = (folder / "kernel.so").read_bytes()
+    return keep(target, code + hashlib.sha256(code).digest())
+
+
+def is_whole(path: pathlib.Path) -> bool:
+    """Whether a library in the cache is what was written: loading half of one kills the process."""
+    try:
+        data = path.read_bytes()
+    except OSError:
+        return False
+    return hashlib.sha256(data[:-DIGEST]).digest() == data[-DIGEST:]
+
+
+def keep(target: pathlib.Path, data: bytes) -> pathlib.Path:
+    """Write a file into the cache in one step, as another process may be doing; the path that it has.
+
+    Where the cache cannot be written to, it goes into a folder of this process.
+    """
+    try:
+        target.parent.mkdir(parents=True, exist_ok=True)
+        handle, name = tempfile.mkstemp(dir=target.parent)
+    except OSError as error:
+        warnings.warn(f"compiled kernels are not kept, {target.parent} cannot be written to: {error}", stacklevel=2)
+        target = pathlib.Path(own_folder().name) / target.name
+        handle, name = tempfile.mkstemp(dir=target.parent)
+    with open(handle, "wb") as file:
+        file.write(data)
+    os.replace(name, target)
     return target
+
+
+@functools.cache
+def own_folder() -> tempfile.TemporaryDirectory:
+    return tempfile.TemporaryDirectory(prefix="minitorch-kernels-", ignore_cleanup_errors=True)

@@ -40,13 +40,7 @@ COMPARE = {
     ast.Eq: ("==", torch.eq), ast.NotEq: ("!=", torch.ne),
 }  # fmt: skip
 LARGEST_POWER = 16
-
-
-def _tensors(a: Any, b: Any) -> tuple[torch.Tensor, torch.Tensor]:
-    like = a if isinstance(a, torch.Tensor) else b
-    return tuple(
-        v if isinstance(v, torch.Tensor) else torch.full((), v, dtype=like.dtype, device=like.device) for v in (a, b)
-    )
+VARIABLE = "value_{}"  # an input's name in C++, where int, out or NULL mean something
 
 
 @dataclass(frozen=True)
@@ -58,7 +52,7 @@ class Expression:
     inputs: tuple[str, ...]
 
     def cpp(self) -> str:
-        """A C++ expression over variables of type opmath_t named like the inputs."""
+        """A C++ expression over variables of type opmath_t, named by VARIABLE."""
         return _cpp(self.tree)
 
     def evaluate(self, values: dict[str, Any]) -> Any:
@@ -70,15 +64,17 @@ def parse(text: str) -> Expression:
     """Raises ValueError that shows what is not understood and where."""
     try:
         tree = ast.parse(text.strip(), mode="eval").body
+        _cpp(tree)  # finds everything that is not understood
     except SyntaxError as error:
         raise ValueError(f"{text!r} is not an expression: {error.msg} at column {error.offset}") from None
+    except (RecursionError, MemoryError):
+        raise ValueError(f"{text[:60]!r}... is too long or nested too deeply") from None
     called = {id(node.func) for node in ast.walk(tree) if isinstance(node, ast.Call)}
     names = [n for n in ast.walk(tree) if isinstance(n, ast.Name) and id(n) not in called and n.id not in CONSTANTS]
     names.sort(key=lambda node: (node.lineno, node.col_offset))
     inputs = tuple(dict.fromkeys(node.id for node in names))
     if clash := [name for name in inputs if name in FUNCTIONS or not name.isascii()]:
         raise ValueError(f"{text!r}: {clash[0]} cannot be an input's name")
-    _cpp(tree)  # finds everything that is not understood
     return Expression(text, tree, inputs)
 
 
@@ -86,17 +82,10 @@ def _cpp(node: ast.expr) -> str:
     match node:
         case ast.Constant(value=bool()):
             return str(node.value).lower()
-        case ast.Constant(value=int() | float()):
-            return f"opmath_t({node.value!r})"
+        case ast.Constant(value=int() | float() as value):
+            return _number(value)
         case ast.Name(id=name):
-            if name not in CONSTANTS:
-                return name
-            value = CONSTANTS[name]
-            return (
-                f"opmath_t({value!r})"
-                if math.isfinite(value)
-                else {"inf": "opmath_t(INFINITY)"}.get(name, "opmath_t(NAN)")
-            )
+            return _number(CONSTANTS[name]) if name in CONSTANTS else VARIABLE.format(name)
         case ast.UnaryOp(op=ast.USub(), operand=operand):
             return f"(-{_cpp(operand)})"
         case ast.UnaryOp(op=ast.UAdd(), operand=operand):
@@ -124,31 +113,48 @@ def _cpp(node: ast.expr) -> str:
     raise ValueError(f"{ast.unparse(node)!r} is not understood; {known}")
 
 
+def _number(value: float) -> str:
+    """A number in C++. Raises ValueError for an integer that no float holds."""
+    try:
+        value = float(value)
+    except OverflowError:
+        raise ValueError("a whole number of more than 308 digits is too large") from None
+    if math.isfinite(value):
+        return f"opmath_t({value!r})"
+    return "opmath_t(NAN)" if math.isnan(value) else "opmath_t(INFINITY)"
+
+
 def _evaluate(node: ast.expr, values: dict[str, Any]) -> Any:
+    like = next(iter(values.values()))
+
     def go(inner: ast.expr) -> Any:
         return _evaluate(inner, values)
 
+    def tensor(inner: ast.expr) -> torch.Tensor:
+        value = go(inner)
+        return value if isinstance(value, torch.Tensor) else like.new_full((), value)
+
     match node:
         case ast.Constant(value=value):
-            return value
+            return float(value)
         case ast.Name(id=name):
             return CONSTANTS[name] if name in CONSTANTS else values[name]
         case ast.UnaryOp(op=ast.USub(), operand=operand):
             return -go(operand)
         case ast.UnaryOp(op=ast.Not(), operand=operand):
-            return torch.logical_not(go(operand))
+            return (tensor(operand) == 0).to(like.dtype)
         case ast.UnaryOp(operand=operand):
             return go(operand)
         case ast.BinOp(op=ast.Pow(), left=left, right=right):
-            return go(left) ** go(right)
+            return tensor(left) ** go(right)
         case ast.BinOp(op=op, left=left, right=right):
             return BINARY[type(op)][1](go(left), go(right))
         case ast.Compare(left=left, ops=[op], comparators=[right]):
-            return COMPARE[type(op)][1](*_tensors(go(left), go(right)))
+            return COMPARE[type(op)][1](tensor(left), tensor(right)).to(like.dtype)
         case ast.IfExp(test=test, body=body, orelse=orelse):
-            return torch.where(go(test), *_tensors(go(body), go(orelse)))
+            return torch.where(tensor(test) != 0, tensor(body), tensor(orelse))
+        case ast.Call(func=ast.Name(id="where"), args=[test, body, orelse]):
+            return torch.where(tensor(test) != 0, tensor(body), tensor(orelse))
         case ast.Call(func=ast.Name(id=name), args=args):
-            like = next(iter(values.values()))
-            lifted = (go(a) for a in args)
-            return FUNCTIONS[name][2](*(v if isinstance(v, torch.Tensor) else like.new_full((), v) for v in lifted))
+            return FUNCTIONS[name][2](*map(tensor, args))
     raise AssertionError(ast.dump(node))

@@ -17,6 +17,7 @@ from minitorch_backend import kernels
 from minitorch_backend.kernels.overriding import Override
 
 CPP, CUDA = (".cpp", ".cc", ".cxx"), (".cu",)
+SUFFIXES = (".py", *CPP, *CUDA)
 
 
 def load(path: pathlib.Path) -> list[Override]:

@@ -8,6 +8,7 @@ from types import TracebackType
 from typing import Any
 
 import torch
+from torch._prims_common.wrappers import _maybe_resize_out
 
 from minitorch_backend.kernels import compiled, schema
 from minitorch_backend.kernels.errors import KernelError
@@ -17,6 +18,7 @@ REMEMBERED = 1024  # shapes whose results are known without asking PyTorch's met
 _active: list["Override"] = []
 _collecting: list[list["Override"]] = []
 _inside = threading.local()
+_changing = threading.RLock()  # one operator at a time is replaced or put back
 
 
 class Override:
@@ -27,6 +29,7 @@ class Override:
     ) -> None:
         self.operator, self.run, self.dtypes, self.title = operator, run, dtypes, title
         self.calls = 0  # how often the kernel, and not the original, did the work
+        self.entered = 0  # ``with`` blocks that are open
         self.library: torch.library.Library | None = None
         self.originals: dict[str, Any] = {}
         self.results: dict[Any, list[torch.Tensor]] = {}
@@ -37,8 +40,12 @@ class Override:
         )
 
     def install(self) -> "Override":
-        if self.library is not None:
-            return self
+        with _changing:
+            if self.library is None:
+                self._put_in()
+        return self
+
+    def _put_in(self) -> None:
         library = torch.library.Library(self.operator.functional.namespace, "IMPL")
         forms = {self.operator.functional: self._functional}
         if self.operator.inplace is not None:
@@ -54,21 +61,37 @@ class Override:
                 library.impl(name, function, KEY, with_keyset=True, allow_override=True)
         self.library = library
         _active.append(self)
-        return self
 
     def restore(self) -> None:
         """Put the operator back as it was. A second call does nothing."""
-        if self.library is not None:
-            self.library._destroy()
-            self.library = None
-            self.originals.clear()
-            _active.remove(self)
+        with _changing:
+            self.entered = 0
+            if self.library is None:
+                return
+            # Those of the same operator that came later hold our kernel as their original.
+            later = [o for o in _active[_active.index(self) + 1 :] if o.operator.name == self.operator.name]
+            for other in reversed(later):
+                other._take_out()
+            self._take_out()
+            for other in later:
+                other._put_in()
+
+    def _take_out(self) -> None:
+        self.library._destroy()
+        self.library = None
+        self.originals.clear()
+        _active.remove(self)
 
     def __enter__(self) -> "Override":
-        return self.install()
+        with _changing:
+            self.entered += 1
+            return self.install()
 
     def __exit__(self, kind: type | None, error: BaseException | None, traceback: TracebackType | None) -> None:
-        self.restore()
+        with _changing:
+            self.entered -= 1
+            if self.entered <= 0:  # the outermost block of several ends it
+                self.restore()
 
     def _original(self, form: torch._ops.OpOverload, keys: Any, args: tuple, kwargs: dict) -> Any:
         kernel = self.originals.get(form.name())
@@ -102,17 +125,23 @@ class Override:
     def _inplace(self, keys: Any, *args: Any, **kwargs: Any) -> Any:
         if not self._takes(args, kwargs):
             return self._original(self.operator.inplace, keys, args, kwargs)
-        return args[0].copy_(self._compute(args, kwargs))
+        found = self._compute(args, kwargs)
+        if not fits(found, args[0]):
+            return self._original(self.operator.inplace, keys, args, kwargs)  # it says what native says
+        return args[0].copy_(found)
 
     def _out(self, keys: Any, *args: Any, **kwargs: Any) -> Any:
         names = [a.name for a in self.operator.out._schema.arguments if a.is_out]
         if not self._takes(args, kwargs):
             return self._original(self.operator.out, keys, args, kwargs)
-        targets = [kwargs.pop(name) for name in names]
-        found = self._compute(args, kwargs)
+        targets = [kwargs[name] for name in names]
+        rest = {name: value for name, value in kwargs.items() if name not in names}
+        found = self._compute(args, rest)
         found = list(found) if isinstance(found, (list, tuple)) else [found]
+        if not all(map(fits, found, targets)):
+            return self._original(self.operator.out, keys, args, kwargs)
         for target, value in zip(targets, found, strict=True):
-            target.resize_(value.shape)
+            _maybe_resize_out(target, value.shape)  # warns as native does
             target.copy_(value)
         return targets[0] if len(targets) == 1 else tuple(targets)
 
@@ -131,6 +160,23 @@ class Override:
                 self.results.clear()
             self.results[key] = found
         return found
+
+
+def check_dtypes(dtypes: "Iterable[torch.dtype] | None") -> frozenset[torch.dtype] | None:
+    """Raises TypeError, ValueError for what is no list of dtypes: such an override would never be called."""
+    if dtypes is None:
+        return None
+    wanted = frozenset(dtypes if isinstance(dtypes, Iterable) else (dtypes,))
+    if not all(isinstance(dtype, torch.dtype) for dtype in wanted):
+        raise TypeError(f"dtypes is a list of dtypes such as torch.float32, not {dtypes!r}")
+    if not wanted:
+        raise ValueError("dtypes is empty: the kernel would never be called")
+    return wanted
+
+
+def fits(value: torch.Tensor, target: torch.Tensor) -> bool:
+    """Whether native would write a result of this dtype and place into such a tensor."""
+    return value.device == target.device and torch.can_cast(value.dtype, target.dtype)
 
 
 def first_tensor(values: Iterable[Any]) -> torch.Tensor | None:
@@ -192,7 +238,13 @@ def arrange(override: Override, args: tuple, kwargs: dict) -> list[Any]:
         value = args[position] if position < len(args) else kwargs.get(a.name, a.default_value)
         if a.name in taken:
             values.append(value)
-    return values
+    like = first_tensor(values)
+    kinds = [kind for _, kind in schema.kernel_arguments(override.operator.functional)]
+    return [
+        # x + 1 arrives as a number where the schema has a tensor
+        torch.full((), v, dtype=like.dtype, device=like.device) if k == "Tensor" and isinstance(v, (int, float)) else v
+        for k, v in zip(kinds, values, strict=True)
+    ]
 
 
 def allocate(override: Override, args: tuple, kwargs: dict) -> tuple[list[torch.Tensor], torch.device]:

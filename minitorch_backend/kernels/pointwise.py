@@ -1,19 +1,20 @@
 """``kernels.elementwise``: a pointwise operator from one line."""
 
+import functools
 import itertools
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import torch
 
 from minitorch_backend.kernels import compiled, expression, overriding, schema
-from minitorch_backend.kernels.errors import KernelError
-from minitorch_backend.kernels.expression import Expression
+from minitorch_backend.kernels.expression import VARIABLE, Expression
 from minitorch_backend.kernels.overriding import Override
 
 NAMESPACE = "minitorch_user"
 GRAIN = 16384
+AUTOGRAD = "AutogradPrivateUse1"
 PRELUDE = """
 #include <cmath>
 #include "kernels/functors/math.h"
@@ -27,23 +28,25 @@ MT_HD T power(T x) {
 // A select: both sides are computed, so that the loop has no branch.
 MT_HD opmath_t pick(bool condition, opmath_t a, opmath_t b) { return condition ? a : b; }
 """
-_library: list[torch.library.Library] = []
+_libraries: list[torch.library.Library] = []  # an operator is there as long as the process
 _numbers = itertools.count()
 
 
 def cpp_source(name: str, body: Expression) -> str:
     """The kernel for the CPU: one loop over contiguous memory, which the compiler vectorises."""
-    pointers = "\n".join(f"  const scalar_t* __restrict {n}_ = {n}_in.ptr<const scalar_t>();" for n in body.inputs)
-    parameters = "".join(f", Tensor {n}_in" for n in body.inputs)
-    reads = "\n".join(f"      const opmath_t {n} = static_cast<opmath_t>({n}_[i]);" for n in body.inputs)
+    pointers = "\n".join(f"  const scalar_t* __restrict from_{n} = in_{n}.ptr<const scalar_t>();" for n in body.inputs)
+    parameters = "".join(f", Tensor in_{n}" for n in body.inputs)
+    reads = "\n".join(
+        f"      const opmath_t {VARIABLE.format(n)} = static_cast<opmath_t>(from_{n}[i]);" for n in body.inputs
+    )
     return f"""{PRELUDE}
 void {name}(Tensor out{parameters}) {{
-  scalar_t* __restrict out_ = out.ptr<scalar_t>();
+  scalar_t* __restrict result = out.ptr<scalar_t>();
 {pointers}
   parallel_for(out.numel, {GRAIN}, [=](int64_t begin, int64_t end) {{
     for (int64_t i = begin; i < end; i++) {{
 {reads}
-      out_[i] = static_cast<scalar_t>({body.cpp()});
+      result[i] = static_cast<scalar_t>({body.cpp()});
     }}
   }});
 }}
@@ -52,9 +55,10 @@ void {name}(Tensor out{parameters}) {{
 
 def cuda_source(name: str, body: Expression) -> str:
     """The kernel for a GPU: an element a thread."""
-    parameters = "".join(f", Tensor {n}_in" for n in body.inputs)
+    parameters = "".join(f", Tensor in_{n}" for n in body.inputs)
     reads = "\n".join(
-        f"  const opmath_t {n} = static_cast<opmath_t>({n}_in.ptr<const scalar_t>()[i]);" for n in body.inputs
+        f"  const opmath_t {VARIABLE.format(n)} = static_cast<opmath_t>(in_{n}.ptr<const scalar_t>()[i]);"
+        for n in body.inputs
     )
     return f"""{PRELUDE}
 __global__ void {name}(Tensor out{parameters}) {{
@@ -64,13 +68,6 @@ __global__ void {name}(Tensor out{parameters}) {{
   out.ptr<scalar_t>()[i] = static_cast<scalar_t>({body.cpp()});
 }}
 """
-
-
-def library() -> torch.library.Library:
-    """The namespace of the new operators; it lives as long as the process."""
-    if not _library:
-        _library.append(torch.library.Library(NAMESPACE, "FRAGMENT"))
-    return _library[0]
 
 
 class Elementwise:
@@ -84,17 +81,29 @@ class Elementwise:
         self.name, self.body = name, body
         self.on_cuda = torch.minitorch.get_device_properties(0).backend == "cuda"
         parameters = ", ".join(f"Tensor {n}" for n in body.inputs)
-        library().define(f"{name}({parameters}) -> Tensor")
-        self.overload = getattr(getattr(torch.ops, NAMESPACE), name).default
-        library().impl(name, self._reference, "CompositeExplicitAutograd")
-        library().impl(name, self._run, "PrivateUse1")
-        source = (cuda_source if self.on_cuda else cpp_source)(name, body)
-        operator = schema.Operator(self.overload, None, None)
-        self.kernel = compiled.CompiledKernel(source, operator, self.on_cuda)
-        self.kernel.prepare(torch.float32)
+        self.library = torch.library.Library(NAMESPACE, "FRAGMENT")
+        try:
+            self.library.define(f"{name}({parameters}) -> Tensor")
+            self.overload = getattr(getattr(torch.ops, NAMESPACE), name).default
+            self.library.impl(name, self._reference, "CompositeExplicitAutograd")
+            self.library.impl(name, self._run, "PrivateUse1")
+            entry = f"elementwise_{name}"  # the name itself may be a word of C++
+            source = (cuda_source if self.on_cuda else cpp_source)(entry, body)
+            operator = schema.Operator(self.overload, None, None)
+            self.kernel = compiled.CompiledKernel(source, operator, self.on_cuda, entry=entry)
+            self.kernel.prepare(torch.float32)
+        except BaseException:
+            self.library._destroy()  # the name is free for another attempt
+            raise
+        _libraries.append(self.library)
 
-    def __call__(self, *inputs: torch.Tensor) -> torch.Tensor:
-        return self.overload(*inputs)
+    def forget(self) -> None:
+        """Take the operator away again, of which a part could not be made."""
+        _libraries.remove(self.library)
+        self.library._destroy()
+
+    def __call__(self, *inputs: "torch.Tensor | float") -> torch.Tensor:
+        return self.overload(*as_tensors(inputs))
 
     def __repr__(self) -> str:
         return f"<{NAMESPACE}::{self.name}({', '.join(self.body.inputs)}) = {self.body.text}>"
@@ -106,25 +115,54 @@ class Elementwise:
         return torch.as_tensor(result, dtype=dtype, device=inputs[0].device).expand(values[0].shape).contiguous()
 
     def _run(self, *inputs: torch.Tensor) -> torch.Tensor:
-        dtype = common_dtype(inputs)
+        dtype, device = common_dtype(inputs), common_device(inputs)
         values = list(inputs)
         if len(inputs) > 1:
             values = list(torch.broadcast_tensors(*inputs))
-        values = [v.to(dtype).contiguous() for v in values]
-        out = torch.empty(values[0].shape, dtype=dtype, device=inputs[0].device)
+        values = [v.to(device, dtype).contiguous() for v in values]
+        out = torch.empty(values[0].shape, dtype=dtype, device=device)
         if out.numel():
             self.kernel([out], values, dtype)
         return out
 
 
 def common_dtype(inputs: tuple[torch.Tensor, ...]) -> torch.dtype:
-    """The floating dtype that the inputs are computed in. Raises TypeError for complex numbers."""
-    dtype = inputs[0].dtype
-    for other in inputs[1:]:
-        dtype = torch.promote_types(dtype, other.dtype)
+    """The floating dtype that the inputs are computed in. Raises TypeError for complex numbers.
+
+    As in PyTorch, a tensor without dimensions counts only where it is of a higher kind than all others: floating among
+    integers.
+    """
+    whole = [t.dtype for t in inputs if t.dim() > 0]
+    single = [t.dtype for t in inputs if t.dim() == 0]
+    dtype = functools.reduce(torch.promote_types, whole or single)
+    higher = [d for d in single if d.is_complex or (d.is_floating_point and not dtype.is_floating_point)]
+    dtype = functools.reduce(torch.promote_types, higher, dtype)
     if dtype.is_complex:
         raise TypeError(f"an elementwise operator takes real numbers, not {dtype}")
     return dtype if dtype.is_floating_point else torch.get_default_dtype()
+
+
+def common_device(inputs: tuple[torch.Tensor, ...]) -> torch.device:
+    """Where the inputs are; one without dimensions may be on the CPU. Raises RuntimeError as native does."""
+    ours = next(t.device for t in inputs if t.device.type != "cpu")
+    for t in inputs:
+        if t.device != ours and not (t.device.type == "cpu" and t.dim() == 0):
+            raise RuntimeError(
+                f"Expected all tensors to be on the same device, but found at least two devices, {ours} and {t.device}!"
+            )
+    return ours
+
+
+def as_tensors(inputs: "tuple[torch.Tensor | float, ...]") -> list[torch.Tensor]:
+    """Numbers as tensors without dimensions, of the dtype that the others have."""
+    found = [t for t in inputs if isinstance(t, torch.Tensor)]
+    if len(found) == len(inputs) or not found:
+        return list(inputs)
+    dtype = common_dtype(tuple(found))
+    return [
+        torch.tensor(v, dtype=dtype) if isinstance(v, (int, float)) else v  # bool is an int
+        for v in inputs
+    ]  # fmt: skip
 
 
 def gradients(body: Expression, grad: "str | Mapping[str, str] | tuple[str, ...] | None") -> dict[str, Expression]:
@@ -134,6 +172,8 @@ def gradients(body: Expression, grad: "str | Mapping[str, str] | tuple[str, ...]
     if isinstance(grad, str):
         grad = {body.inputs[0]: grad}
     if not isinstance(grad, Mapping):
+        if len(grad) > len(body.inputs):
+            raise ValueError(f"grad has {len(grad)} derivatives; the inputs are {', '.join(body.inputs)}")
         grad = dict(zip(body.inputs, grad, strict=False))
     if unknown := [name for name in grad if name not in body.inputs]:
         raise ValueError(f"grad names {unknown[0]!r}, which is not an input; inputs are {', '.join(body.inputs)}")
@@ -174,10 +214,16 @@ def attach_gradients(operator: Elementwise, derivatives: dict[str, Expression]) 
                 found.append(None)
                 continue
             step = backward[name]
-            found.append(step(*(values[n] for n in step.body.inputs)).sum_to_size(value.shape).to(value.dtype))
+            if torch.is_grad_enabled():  # somebody wants second derivatives: torch's own operators have them
+                dtype = common_dtype((*inputs, upstream))
+                given = {n: values[n].to(upstream.device, dtype) for n in step.body.inputs}
+                slope = step.body.evaluate(given)
+            else:
+                slope = step(*(values[n] for n in step.body.inputs))
+            found.append(slope.sum_to_size(value.shape).to(value.dtype))
         return found[0] if len(found) == 1 else tuple(found)
 
-    torch.library.register_autograd(f"{NAMESPACE}::{operator.name}", run, setup_context=setup, lib=library())
+    torch.library.register_autograd(f"{NAMESPACE}::{operator.name}", run, setup_context=setup, lib=operator.library)
 
 
 class PointwiseOverride(Override):
@@ -189,26 +235,51 @@ class PointwiseOverride(Override):
         if len(tensors) != len(new.body.inputs):
             raise ValueError(f"{name} has {len(tensors)} tensors, the expression {len(new.body.inputs)} inputs")
         self.new, self.differentiable, self.count = new, differentiable, len(tensors)
-        wanted = frozenset(dtypes) if dtypes is not None else None
+        wanted = overriding.check_dtypes(dtypes)
+        self.formulas: dict[str, Any] = {}  # PyTorch's kernels for autograd, of the calls that are not ours
         super().__init__(
-            operator, lambda override, args, kwargs: new._run(*args[: self.count]), wanted, "elementwise kernel"
+            operator, lambda override, args, kwargs: self._checked(new._run, args, kwargs), wanted, "elementwise kernel"
         )
 
-    def install(self) -> "PointwiseOverride":
-        if self.library is None:
-            super().install()
-            if self.differentiable:
-                self.library.impl(
-                    self.operator.functional.name(), self._with_gradient, "AutogradPrivateUse1", with_keyset=True,
-                    allow_override=True,
-                )  # fmt: skip
-        return self
+    def _checked(self, run: Callable[..., torch.Tensor], args: tuple, kwargs: dict) -> torch.Tensor:
+        found = run(*as_tensors(args[: self.count]))
+        overriding.check_results(self, found, self.expected(args, kwargs))
+        return found
+
+    def _put_in(self) -> None:
+        super()._put_in()
+        forms = {self.operator.functional: self._with_gradient, self.operator.inplace: self._with_gradient_inplace}
+        for form, function in forms.items() if self.differentiable else ():
+            if form is None:
+                continue
+            self.formulas[form.name()] = torch.library.get_kernel(form.name(), AUTOGRAD)
+            self.library.impl(form.name(), function, AUTOGRAD, with_keyset=True, allow_override=True)
+
+    def _takes(self, args: tuple, kwargs: dict) -> bool:
+        """Not integers, nor where a further argument is not as by default: no expression has alpha of an addition."""
+        names = [a.name for a in self.operator.functional._schema.arguments]
+        defaults = {a.name: a.default_value for a in self.operator.functional._schema.arguments}
+        further = {**dict(zip(names, args, strict=False)), **kwargs}
+        tensors = set(list(names)[: self.count])
+        plain = all(value == defaults[name] for name, value in further.items() if name in defaults.keys() - tensors)
+        first = overriding.first_tensor(args)
+        return plain and first is not None and first.is_floating_point() and super()._takes(args, kwargs)
 
     def _with_gradient(self, keys: Any, *args: Any, **kwargs: Any) -> torch.Tensor:
         if not self._takes(args, kwargs):
-            raise KernelError(f"{self.operator.name}: the override with a gradient of its own takes only {self.dtypes}")
+            return self.formulas[self.operator.functional.name()].call_boxed(keys, *args, **kwargs)
         self.calls += 1
-        return self.new(*args[: self.count])
+        return self._checked(self.new, args, kwargs)
+
+    def _with_gradient_inplace(self, keys: Any, *args: Any, **kwargs: Any) -> torch.Tensor:
+        target = args[0]
+        if not self._takes(args, kwargs):
+            return self.formulas[self.operator.inplace.name()].call_boxed(keys, *args, **kwargs)
+        if torch.is_grad_enabled() and target.requires_grad and target.is_leaf:
+            raise RuntimeError("a leaf Variable that requires grad is being used in an in-place operation.")
+        self.calls += 1
+        found = self.new(target.clone(), *args[1 : self.count])  # the backward pass needs what is overwritten
+        return target.copy_(found)
 
 
 def elementwise(
@@ -224,7 +295,7 @@ def elementwise(
     Python's syntax: + - * / **, comparisons, ``a if c else b``, numbers, pi, and functions such as exp, tanh, where.
     Other names are the inputs, in the order in which they appear. ``grad`` is the derivative by the first input, or one
     for each input (a tuple in their order, or a dict); besides the inputs it may use ``result``. Without it the
-    operator is not differentiable.
+    operator is not differentiable; second derivatives come from torch's own operators.
 
     Returns a callable operator, called ``name`` in torch.ops.minitorch_user. With ``override="aten::silu"`` that
     operator is replaced instead, as by ``kernels.override``; without ``grad`` it keeps PyTorch's gradient.
@@ -244,7 +315,11 @@ def elementwise(
     if f"{NAMESPACE}::{name}" in torch._C._dispatch_get_all_op_names():
         raise ValueError(f"there is an operator {NAMESPACE}::{name} already")
     operator = Elementwise(name, body)
-    attach_gradients(operator, derivatives)
-    if override is None:
-        return operator
-    return overriding.deliver(PointwiseOverride(override, operator, bool(derivatives), dtypes))
+    try:
+        attach_gradients(operator, derivatives)
+        if override is None:
+            return operator
+        return overriding.deliver(PointwiseOverride(override, operator, bool(derivatives), dtypes))
+    except BaseException:
+        operator.forget()
+        raise

@@ -10,7 +10,7 @@ import torch
 from click.testing import CliRunner
 
 from minitorch_backend import _C
-from minitorch_backend.bench import accuracy, case, limits, machine, placement, report, results, runner
+from minitorch_backend.bench import accuracy, case, limits, machine, placement, report, results, runner, suite
 from minitorch_backend.bench.case import Case, Setup, forward, training
 from minitorch_backend.bench.command import bench
 from minitorch_backend.bench.race import Budget
@@ -335,6 +335,54 @@ def test_an_interrupted_run_goes_on(folder, quick_limits, tmp_path):
 def test_floors_are_chosen(folder):
     found = invoke("--cases", folder, "--list", "--floors", "--quick")
     assert "tiny/floored" in found.output and "1 cases" in found.output
+
+
+def test_floors_are_native_s(folder, quick_limits, tmp_path):
+    arguments = ("--cases", folder, "--only", "floored", "--json", tmp_path / "r.jsonl")
+    assert "below its floor" in invoke(*arguments).output
+    assert "below" not in invoke(*arguments, "--against", "self").output
+
+
+def test_wrong_calls_are_said_before_anything_is_measured(folder, monkeypatch, tmp_path):
+    out = tmp_path / "old.jsonl"
+    out.write_text('{"kind": "machine", "format": 2, "processor": "abacus"}\n')
+    (tmp_path / "bad.py").write_text("syntax error(")
+    monkeypatch.setattr(limits, "measure", lambda *given: pytest.fail("measured"))
+    arguments = ("--cases", folder, "--only", "exp", "--json")
+    for given, says in (
+        ((tmp_path / "r.jsonl", "--compare", out), "abacus"),
+        ((tmp_path / "r.jsonl", "--against", out), "abacus"),
+        ((tmp_path / "r.jsonl", "--against", tmp_path / "bad.py"), "SyntaxError"),
+        ((tmp_path / "r.jsonl", "--against", "nowhere.cpp"), "FileNotFoundError"),
+        ((out / "r.jsonl",), "--json"),
+    ):
+        found = invoke(*arguments, *given)
+        assert found.exit_code == 1 and says in found.output
+
+
+def test_a_result_file_knows_its_cases(tmp_path):
+    out = tmp_path / "r.jsonl"
+    case = {"kind": "case", "name": "tiny/exp", "family": "tiny"}
+    out.write_text('{"kind": "machine", "format": 2, "processor": "abacus"}\n' + json.dumps(case))
+    assert "near matches: tiny/exp" in invoke("--results", out, "--only", "exq").output
+    assert "not a regular expression" in invoke("--results", out, "--only", "(").output
+
+
+def test_an_interrupt_is_not_a_success(folder, quick_limits, monkeypatch, tmp_path):
+    def interrupt(self):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(suite.Suite, "run", interrupt)
+    found = invoke("--cases", folder, "--only", "exp|floored", "--json", tmp_path / "r.jsonl")
+    assert found.exit_code == 130 and "0 of 2 cases are done" in found.output
+
+
+def test_a_case_that_exits_is_a_result():
+    def leave(setup):
+        raise SystemExit(3)
+
+    result = run_one(Case("leaves", leave, family="f"))
+    assert result.status == "failed" and "SystemExit: 3" in result.message
 
 
 def test_self_race_runs(folder, quick_limits, tmp_path):

@@ -239,6 +239,7 @@ def test_cases_are_visited_in_passes():
     assert order == "abababbb" and {r.placement for r in made.results.values()} == {NEAR}
     made, order = run_suite({"a": [FAR] * 9, "b": [NEAR] * 3}, watching([80]))
     assert order == "ababab" and made.results["f/a"].placement == FAR  # not for ever
+    assert made.done == made.visits and made.finished == 2
 
 
 def test_when_its_time_is_over_a_run_visits_only_those_that_were_not_visited_twice():
@@ -270,6 +271,18 @@ def test_the_only_state_of_a_machine_counts_as_near():
     time = Time()
     made, order = run_suite({"a": [FAR] * 3}, watching([350], time), least_wait=2 * placement.PATIENCE)
     assert order == "Aaaa" and made.results["f/a"].placement == NEAR and time.now < placement.PATIENCE + 1
+
+
+def test_a_case_that_broke_stays_broken_on_a_machine_of_one_state():
+    time = Time()
+    runner = Plan({"a": [FAR] * 9}, watching([350], time))
+    broken = runner.start(CASE)
+    broken.visits, broken.status = [visit(FAR)], "failed"
+    made = suite.Suite(runner, [CASE], {broken.name: broken}, least_wait=2 * placement.PATIENCE)
+    runner.watch.look()
+    time.sleep(2 * placement.PATIENCE)
+    made.run()
+    assert runner.order == "" and broken.ratio is None and not broken.timed and made.done == made.visits
 
 
 def test_a_resumed_run_goes_on_where_it_was():

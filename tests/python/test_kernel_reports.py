@@ -1,11 +1,14 @@
 """What ``minitorch bench --kernel`` says about kernels that are wrong, crash, hang or do not compile."""
 
 import re
+import subprocess
+import sys
 
 import pytest
 import torch
+from rich.console import Console
 
-from minitorch_backend.bench import kernel_diff
+from minitorch_backend.bench import kernel_diff, kernel_race
 from minitorch_backend.kernels import CompileError, files
 
 pytestmark = pytest.mark.skipif(
@@ -19,7 +22,7 @@ def cache(tmp_path_factory, monkeypatch):
 
 
 HEAD = "// operator: aten::silu\n"
-INCLUDES = "".join(f"#include <{name}>\n" for name in ("cassert", "cmath", "cstdio", "cstdlib", "thread"))
+INCLUDES = "".join(f"#include <{name}>\n" for name in ("cassert", "cmath", "cstdio", "cstdlib", "thread", "unistd.h"))
 LOOP = "for (int64_t i = 0; i < x.numel; i++) out.ptr<float>()[i] = "
 VALUE = "x.ptr<float>()[i] / (1 + std::exp(-x.ptr<float>()[i]));"
 HOSTILE = {
@@ -53,6 +56,7 @@ HOSTILE = {
         "writes into its input",
     ),
     "prints": (f'std::printf("no end of line"); std::fflush(stdout); {LOOP}{VALUE}', "ok", ""),
+    "forks": (f"static int calls = 0; if (calls++ == 3) fork(); {LOOP}{VALUE}", "failed", "starts a process"),
     "does not compile": ("nonsense", "failed", "error: .*nonsense"),
 }
 
@@ -89,6 +93,32 @@ def test_wrong_results_of_callables(tmp_path):
     assert len(findings) == len(PYTHON)
     for finding, (_, verdict, message) in zip(findings, PYTHON.values(), strict=True):
         assert finding.verdict == verdict and message in finding.message, finding
+
+
+def test_a_kernel_for_every_dtype_is_tried_with_several(tmp_path):
+    path = tmp_path / "kernel.py"
+    path.write_text(
+        "import torch\nfrom minitorch_backend import kernels\n"
+        "kernels.override('aten::silu', lambda x: x * torch.sigmoid(x) * (2 if x.dtype == torch.float64 else 1))\n"
+    )
+    findings = kernel_diff.diff(path)
+    assert [(f.dtype, f.verdict) for f in findings] == [("float32", "ok"), ("float64", "wrong")]
+
+
+def test_a_kernel_that_ends_the_race_is_said(tmp_path):
+    console = Console(record=True, width=200)
+    for code, ended, result in (("", True, 0), ("", False, 1), ("import os; os._exit(3)", False, 1)):
+        end = tmp_path / "end"
+        end.touch() if ended else end.unlink(missing_ok=True)
+        process = subprocess.Popen([sys.executable, "-c", code], start_new_session=True)
+        assert kernel_race.wait(process, end, console) == result
+    assert console.export_text().count("in the middle of the race") == 2
+
+
+@pytest.mark.parametrize("arguments", [["--kernel", "k.py"], ["--kernel=k.py"]])
+def test_options_reach_the_race(monkeypatch, arguments):
+    monkeypatch.setattr(sys, "argv", ["minitorch", "bench", *arguments, "--only", "silu"])
+    assert kernel_race.is_command_line()
 
 
 FILES = {
