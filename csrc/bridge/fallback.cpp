@@ -161,6 +161,16 @@ void check_devices(const std::string& name, at::ArrayRef<c10::IValue> args) {
   }
 }
 
+// What these return could not come back from native CPU.
+void check_kind_of_result(const c10::OperatorName& op) {
+  static constexpr std::pair<const char*, const char*> kKinds[] = {{"aten::quantize_per_", "quantized tensors"},
+                                                                   {"aten::to_mkldnn", "tensors in oneDNN's layout"},
+                                                                   {"aten::_to_sparse_c", kCompressedSparse},
+                                                                   {"aten::_to_sparse_b", kCompressedSparse}};
+  for (const auto& [prefix, kind] : kKinds)
+    if (op.name.starts_with(prefix)) refuse_kind(op, kind);
+}
+
 // Throws unless native CPU may take the call.
 void require_fallback(const std::string& name, const char* dtype) {
   TORCH_CHECK_NOT_IMPLEMENTED(policy() != FallbackPolicy::error, "minitorch has no kernel for '", name, "' (dtype ",
@@ -185,6 +195,7 @@ void fallback(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
   const size_t arguments = op.schema().arguments().size();
   const auto args = torch::jit::last(*stack, arguments);
   check_devices(name, args);
+  check_kind_of_result(op.operator_name());
   const char* dtype = "none";
   for (const c10::IValue& v : args)
     if (v.isTensor() && v.toTensor().defined()) {
@@ -232,6 +243,11 @@ void fall_back(const char* name, const at::Tensor& tensor, const std::function<v
   const auto start = std::chrono::steady_clock::now();
   native();
   finish_fallback(name, static_cast<int64_t>(tensor.nbytes()), start);
+}
+
+void refuse_kind(const c10::OperatorName& op, const char* kind) {
+  TORCH_CHECK_NOT_IMPLEMENTED(false, "minitorch has no ", kind, ", which '", c10::toString(op),
+                              "' makes or takes. Keep them on the CPU: call .cpu() before this operator.");
 }
 
 FallbackPolicy fallback_policy() { return policy(); }

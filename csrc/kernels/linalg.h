@@ -47,6 +47,11 @@ extern Kernel<void(const TensorView& a, const TensorView& tau, const TensorView&
 // if `vectors`, else it is scratch. info: eigenvalues that did not converge.
 extern Kernel<void(const TensorView& w, const TensorView& v, const TensorView& info, bool upper, bool vectors)>
     eigh_kernel;
+// info for a matrix with a NaN or an infinity, whose results are NaN. LAPACK's method for two rows, and the one that it
+// takes for vectors of more than 25, do not notice.
+MT_HOST_DEVICE constexpr int64_t eigh_info_of_nan(int64_t n, bool vectors) {
+  return n <= 2 || (vectors && n > 25) ? 0 : vectors ? n - 1 : n - 2;
+}
 
 // a = u diag(s) vh, s descending. u and vh are read by their shapes: with all columns and rows, or the first min(m, n).
 // Only s if not `vectors`. a is not changed. info: singular values that did not converge.

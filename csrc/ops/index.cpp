@@ -22,6 +22,7 @@
 #include "bridge/operators.h"
 #include "bridge/structured.h"
 #include "kernels/shape.h"
+#include "ops/float8.h"
 #include "ops/index_common.h"
 
 namespace minitorch {
@@ -160,6 +161,11 @@ void flip_stub(TensorIterator& iter, bool /*quantized*/) {
   flip_kernel(view);
 }
 
+at::Tensor flip(const at::Tensor& self, at::IntArrayRef dims) {
+  if (!at::isFloat8Type(self.scalar_type())) return at::native::flip(self, dims);
+  return at::native::flip(as_bytes(self), dims).view(self.scalar_type());
+}
+
 void unfold_backward_stub(at::Tensor& grad_in, const at::Tensor& grad, int64_t dim, int64_t size, int64_t step) {
   if (grad_in.numel() == 0) return;
   TORCH_INTERNAL_ASSERT(grad_in.is_contiguous());
@@ -215,7 +221,7 @@ MT_OPERATORS(aten, PrivateUse1, m) {
   m.impl("take", MT_CHECKED(at::native::take));
   m.impl("take.out", MT_CHECKED(at::native::take_out));
   m.impl("put_", MT_CHECKED(at::native::put_));
-  m.impl("flip", MT_CHECKED(at::native::flip));
+  m.impl("flip", MT_CHECKED(minitorch::flip));
   m.impl("roll", MT_CHECKED(at::native::roll));
   m.impl("channel_shuffle", MT_CHECKED(at::native::channel_shuffle));
   m.impl("unfold_backward", MT_CHECKED(at::native::unfold_backward));

@@ -49,6 +49,13 @@ void equality_stub(at::TensorIteratorBase& iter) {
   iter.tensor(0).copy_(op == PointwiseOp::eq ? a.eq(b) : a.ne(b));
 }
 
+// Native has products of float8 tensors, and none with a number.
+void product_stub(at::TensorIteratorBase& iter) {
+  if (!at::isFloat8Type(iter.common_dtype()) || iter.is_cpu_scalar(1) || iter.is_cpu_scalar(2))
+    return run_pointwise(PointwiseOp::mul, iter);
+  iter.tensor(0).copy_(at::mul(iter.tensor(1).to(at::kFloat), iter.tensor(2).to(at::kFloat)));
+}
+
 // The innermost dimension of each operand is contiguous, or that of one input is a single value.
 bool rows_are_contiguous(const at::TensorIteratorBase& iter) {
   if (iter.ndim() == 0) return false;
@@ -118,7 +125,6 @@ namespace at::native {
 MT_BINARY(MT_REGISTER)
 MT_TENSOR_BINARY(MT_REGISTER)
 MT_ORDER(MT_REGISTER)
-MT_REGISTER(mul)
 MT_REGISTER(copysign)
 MT_REGISTER(div_trunc)
 MT_REGISTER(div_floor)
@@ -143,6 +149,7 @@ MT_STUB(rshift_stub, bitwise_right_shift)
 MT_STUB(pow_tensor_tensor_stub, pow)
 REGISTER_PRIVATEUSE1_DISPATCH(eq_stub, &minitorch::equality_stub<minitorch::PointwiseOp::eq>)
 REGISTER_PRIVATEUSE1_DISPATCH(ne_stub, &minitorch::equality_stub<minitorch::PointwiseOp::ne>)
+REGISTER_PRIVATEUSE1_DISPATCH(mul_stub, &minitorch::product_stub)
 REGISTER_PRIVATEUSE1_DISPATCH(add_stub, &minitorch::add_stub)
 REGISTER_PRIVATEUSE1_DISPATCH(pow_tensor_scalar_stub, &minitorch::pow_scalar_stub)
 REGISTER_PRIVATEUSE1_DISPATCH(ldexp_stub, &minitorch::ldexp_stub)
@@ -184,7 +191,7 @@ MT_OPERATORS(aten, PrivateUse1, m) {
   structured<at::native::structured_pow_Scalar_out>(m, "pow.Scalar", nullptr, "pow.Scalar_out");
 
   m.impl("rsub.Tensor",
-         MT_CHECKED((at::Tensor (*)(const at::Tensor&, const at::Tensor&, const at::Scalar&))(at::native::rsub)));
+         MT_CHECKED((at::Tensor(*)(const at::Tensor&, const at::Tensor&, const at::Scalar&))(at::native::rsub)));
   using TensorTensor = at::Tensor(const at::Tensor&, const at::Tensor&);
   using InplaceTensor = at::Tensor&(at::Tensor&, const at::Tensor&);
   using TensorScalar = at::Tensor(const at::Tensor&, const at::Scalar&);

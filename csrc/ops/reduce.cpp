@@ -44,7 +44,13 @@ void reduce(ReduceOp op, const at::Tensor& self, at::OptionalIntArrayRef dims, b
   const DType wanted = to_dtype(dtype);
   const bool converts = self.scalar_type() != dtype;
   const bool exact = wanted == compute_dtype(wanted) && (!is_integral(wanted) || wanted == DType::I64);
-  const at::Tensor source = converts && !exact && dtype != at::kBool ? self.to(dtype) : self;
+  const bool only_zeros_count = op == ReduceOp::any || op == ReduceOp::all || op == ReduceOp::count_nonzero;
+  // The loops read numbers that become bools as integers, which makes a half nothing; float8 no loop reads,
+  // and native counts none.
+  const bool first = dtype == at::kBool ? !only_zeros_count : !exact;
+  const at::Tensor source =
+      converts && (first || (at::isFloat8Type(self.scalar_type()) && op != ReduceOp::count_nonzero)) ? self.to(dtype)
+                                                                                                     : self;
   const auto mask = at::native::make_dim_mask(dims, self.dim());
   at::TensorIteratorConfig config;
   config.set_check_mem_overlap(false)
@@ -89,7 +95,9 @@ struct Mean : at::meta::structured_mean_dim {
     if (self.numel() == 0) {
       out.fill_(std::numeric_limits<double>::quiet_NaN());
     } else {
-      reduce(ReduceOp::mean, self, dim, keepdim, out.scalar_type(), {}, out);
+      // Of wider numbers the mean to be of 16 bits is rounded once, at the end, and their sum may exceed the range.
+      const bool narrows = at::isReducedFloatingType(out.scalar_type()) && self.scalar_type() != out.scalar_type();
+      reduce(ReduceOp::mean, self, dim, keepdim, narrows ? at::kFloat : out.scalar_type(), {}, out);
     }
   }
 };
@@ -114,21 +122,26 @@ at::Tensor prod_all(const at::Tensor& self, std::optional<at::ScalarType> dtype)
   return out;
 }
 
-void check_nansum(const at::Tensor& self, at::ScalarType dtype) {
+// To an integer dtype or bool, if that is asked for by name, native converts what is not NaN, and adds that up.
+bool sums_converted(const at::Tensor& self, std::optional<at::ScalarType> dtype, at::ScalarType result) {
   TORCH_CHECK(!self.is_complex(), "nansum on CPU does not support complex inputs");
-  TORCH_CHECK_NOT_IMPLEMENTED(!self.is_floating_point() || at::isFloatingType(dtype),
-                              "\"nansum_cpu\" not implemented for '", dtype, "'");
+  const bool converts = self.is_floating_point() && at::isIntegralType(result, /*includeBool=*/true);
+  TORCH_CHECK_NOT_IMPLEMENTED(!converts || dtype, "\"nansum_cpu\" not implemented for '", result, "'");
+  return converts;
 }
+at::Tensor without_nans(const at::Tensor& self) { return self.masked_fill(self.isnan(), 0); }
 
 at::Tensor& nansum_out(const at::Tensor& self, at::OptionalIntArrayRef dim, bool keepdim,
                        std::optional<at::ScalarType> dtype, at::Tensor& out) {
-  check_nansum(self, dtype.value_or(out.scalar_type()));
+  if (sums_converted(self, dtype, dtype.value_or(out.scalar_type())))
+    return at::sum_out(out, without_nans(self), dim, keepdim, dtype);
   return at::native::nansum_out(self, dim, keepdim, dtype, out);
 }
 
 at::Tensor nansum(const at::Tensor& self, at::OptionalIntArrayRef dim, bool keepdim,
                   std::optional<at::ScalarType> dtype) {
-  check_nansum(self, dtype.value_or(self.scalar_type()));
+  if (sums_converted(self, dtype, dtype.value_or(self.scalar_type())))
+    return at::sum(without_nans(self), dim, keepdim, dtype);
   return at::native::nansum(self, dim, keepdim, dtype);
 }
 

@@ -103,6 +103,13 @@ void outer_edges(const at::Tensor& input, const int64_t dims, std::vector<double
   }
 }
 
+at::Tensor& histc_out(const at::Tensor& self, int64_t bins, const at::Scalar& min, const at::Scalar& max,
+                      at::Tensor& out) {
+  TORCH_CHECK(out.device() == self.device(), "Expected out tensor to have device ", self.device(), ", but got ",
+              out.device(), " instead");
+  return at::native::histogram_histc_out(self, bins, min, max, out);
+}
+
 using Range = std::optional<at::ArrayRef<double>>;
 using Weight = const std::optional<at::Tensor>&;
 using Pair = std::tuple<at::Tensor, at::Tensor>;
@@ -122,7 +129,7 @@ namespace minitorch {
 MT_OPERATORS(aten, PrivateUse1, m) {
   using at::Tensor, at::native::histogram, at::native::histogram_out, at::native::_histogramdd;
   m.impl("histc", MT_CHECKED(at::native::histogram_histc));
-  m.impl("histc.out", MT_CHECKED(at::native::histogram_histc_out));
+  m.impl("histc.out", MT_CHECKED(histc_out));
   m.impl("histogram.bin_ct", MT_CHECKED(static_cast<Pair (*)(const Tensor&, int64_t, Range, Weight, bool)>(histogram)));
   m.impl("histogram.bins_tensor",
          MT_CHECKED(static_cast<Pair (*)(const Tensor&, const Tensor&, Weight, bool)>(histogram)));

@@ -1,12 +1,16 @@
 // Reading of the MINITORCH_* variables. Nonsense is refused here, before anything depends on it.
 #include "runtime/environment.h"
 
+#include <algorithm>
 #include <cerrno>
 #include <cmath>
 #include <cstdlib>
 #include <initializer_list>
+#include <numeric>
 #include <stdexcept>
+#include <string_view>
 #include <utility>
+#include <vector>
 
 namespace minitorch {
 namespace {
@@ -48,7 +52,45 @@ size_t parse_bytes(const char* name, const std::string& value) {
   return static_cast<size_t>(bytes);
 }
 
+constexpr std::string_view kPrefix = "MINITORCH_";
+constexpr std::string_view kNames[] = {
+    "BACKEND", "ISA", "FALLBACK", "MEMORY_LIMIT", "EXPANDABLE_SEGMENTS", "POISON", "LAUNCH_BLOCKING"};
+// Of the build and of the package; those that resemble no name above need not be here.
+constexpr std::string_view kNamesElsewhere[] = {"ISAS"};
+
+// Levenshtein's distance.
+size_t distance(std::string_view a, std::string_view b) {
+  std::vector<size_t> row(b.size() + 1);
+  std::iota(row.begin(), row.end(), size_t{0});
+  for (size_t i = 0; i < a.size(); i++) {
+    size_t diagonal = row[0];
+    row[0] = i + 1;
+    for (size_t j = 0; j < b.size(); j++) {
+      const size_t replaced = diagonal + (a[i] != b[j]);
+      diagonal = row[j + 1];
+      row[j + 1] = std::min({replaced, row[j] + 1, diagonal + 1});
+    }
+  }
+  return row.back();
+}
+
 }  // namespace
+
+std::string misspelt_variable(const char* const* names) {
+  for (; *names != nullptr; names++) {
+    std::string_view name(*names);
+    name = name.substr(0, name.find('='));
+    if (!name.starts_with(kPrefix)) continue;
+    const std::string_view rest = name.substr(kPrefix.size());
+    const auto is_rest = [&](std::string_view known) { return known == rest; };
+    if (std::ranges::any_of(kNames, is_rest) || std::ranges::any_of(kNamesElsewhere, is_rest)) continue;
+    for (const std::string_view known : kNames)
+      if (distance(rest, known) <= std::clamp<size_t>(known.size() / 3, 1, 3))
+        return "the environment variable " + std::string(name) + " is not known to minitorch and has no effect; " +
+               std::string(kPrefix) + std::string(known) + " is. Was that meant?";
+  }
+  return "";
+}
 
 Environment parse_environment(const char* (*get)(const char*)) {
   const auto read = [&](const char* name) {

@@ -25,4 +25,8 @@ const Environment& environment();
 // What environment() does, over any source of variables: `get` returns null for one that is not set.
 Environment parse_environment(const char* (*get)(const char* name));
 
+// A warning about the first of `names` (null at the end; "NAME=VALUE" will do) that is none of ours but nearly so;
+// empty if there is none.
+std::string misspelt_variable(const char* const* names);
+
 }  // namespace minitorch

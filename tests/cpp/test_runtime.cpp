@@ -54,6 +54,28 @@ TEST(Environment, ReadsSizesWithUnits) {
   }
 }
 
+TEST(Environment, NearMissesAreNamed) {
+  const auto warning = [](std::vector<const char*> names) {
+    names.push_back(nullptr);
+    return misspelt_variable(names.data());
+  };
+  const std::pair<const char*, const char*> cases[] = {{"MINITORCH_FALBACK=error", "MINITORCH_FALLBACK"},
+                                                       {"MINITORCH_FALLBACKS=", "MINITORCH_FALLBACK"},
+                                                       {"MINITORCH_MEM_LIMIT=1G", "MINITORCH_MEMORY_LIMIT"},
+                                                       {"MINITORCH_POSION=1", "MINITORCH_POISON"},
+                                                       {"MINITORCH_ISE=avx2", "MINITORCH_ISA"}};
+  for (const auto& [given, meant] : cases) {
+    const std::string text = warning({"HOME=/", "MINITORCH_BACKEND=cpu", given});
+    const std::string name(given, std::strchr(given, '='));
+    EXPECT_NE(text.find(name + " is not known"), std::string::npos) << given << ": " << text;
+    EXPECT_NE(text.find(std::string(meant) + " is."), std::string::npos) << given << ": " << text;
+  }
+  for (const char* name :
+       {"MINITORCH_POISON=1", "MINITORCH_ISAS=avx512", "MINITORCH_KERNEL_CACHE=/", "MINITORCH_CUDA=1",
+        "MINITORCH_TESTS=1", "MINITORCH_JOBS=2", "MINITORCH_WHATEVER=1", "TORCH_FALLBACK=1"})
+    EXPECT_EQ(warning({name}), "") << name;
+}
+
 TEST(Environment, RefusesNonsenseAndSaysWhatIsAllowed) {
   struct Case {
     const char *name, *value, *allowed;

@@ -52,6 +52,14 @@ def test_other_variables_and_empty_ones_are_no_error():
     assert done.returncode == 0, done.stderr
 
 
+def test_a_misspelt_variable_is_told_once():
+    done = fresh("import minitorch_backend", MINITORCH_FALBACK="error", MINITORCH_WHATEVER="1")
+    assert done.returncode == 0, done.stderr
+    told = "MINITORCH_FALBACK is not known to minitorch and has no effect; MINITORCH_FALLBACK is."
+    assert done.stderr.count(told) == 1, done.stderr
+    assert "WHATEVER" not in done.stderr
+
+
 def test_cuda_without_a_gpu_says_what_was_looked_for():
     if torch.minitorch.get_device_properties().backend == "cuda":
         pytest.skip("there is a GPU")

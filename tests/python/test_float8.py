@@ -282,3 +282,32 @@ def test_scales_that_are_not_contiguous():
             torch.ops.aten._scaled_mm_v2(a, b, [rows], [1], [0], [columns[:, ::2]], [1], [0], None, None)
         texts.append((str(first.value), str(second.value)))
     assert texts[0] == texts[1]
+
+
+PRODUCTS = {
+    "tensors": lambda t: (t * t.flip(0)).float(),
+    "in place": lambda t: t.mul_(t.clone()).float(),
+    "broadcast": lambda t: (t * t[:1]).float(),
+}
+
+
+@pytest.mark.parametrize("name", PRODUCTS)
+@pytest.mark.parametrize("format", FORMATS)
+def test_products(format, name):
+    check(PRODUCTS[name], (torch.randn(5, 7) * 3).to(format))
+
+
+@pytest.mark.parametrize("format", FORMATS)
+def test_no_product_with_a_number(format):
+    for call in (lambda t: t * 2, lambda t: t + t, torch.sum, torch.count_nonzero):
+        check_error(lambda t: call(t.to(format)), torch.ones(3))
+
+
+@pytest.mark.parametrize("format", FORMATS)
+def test_truth_and_wider_sums(format):
+    t = torch.tensor([[0.0, 1.5], [0.0, 0.0], [2.0, -3.0]]).to(format)
+    for reduction in (torch.any, torch.all):
+        check(reduction, t)
+        check(lambda t: reduction(t, 1), t)
+    check(lambda t: t.sum(1, dtype=torch.float32), t)
+    check(lambda t: t.flip(0).float(), t)

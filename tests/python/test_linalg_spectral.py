@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from tests.python.test_linalg_solve import DTYPES, near, wide
-from tests.python.twin import check, check_error
+from tests.python.twin import DEVICE, check, check_error
 
 
 @pytest.fixture(autouse=True)
@@ -186,3 +186,19 @@ def test_errors():
     check_error(lambda a: torch.linalg.lstsq(a, a, driver="other"), tall)
     check_error(lambda a: torch.linalg.lstsq(a, a[:2]), tall)
     check_error(torch.linalg.eig, torch.full((2, 2), float("inf")))
+
+
+@pytest.mark.parametrize("value", [float("nan"), float("inf")])
+@pytest.mark.parametrize("n", [1, 2, 3, 10, 25, 26, 40])
+def test_eigh_of_what_is_not_finite(n, value):
+    """LAPACK's methods for two rows, and for vectors of more than 25, give NaN without a word; the others refuse."""
+    a = torch.full((n, n), value)
+    for function in (lambda a: torch.linalg.eigh(a)[0], torch.linalg.eigvalsh):
+        try:
+            native = function(a)
+        except RuntimeError as error:
+            with pytest.raises(type(error), match="failed to converge") as ours:
+                function(a.to(DEVICE))
+            assert str(ours.value) == str(error)
+        else:
+            torch.testing.assert_close(function(a.to(DEVICE)).cpu(), native, equal_nan=True)

@@ -5,6 +5,8 @@ import math
 import pytest
 import torch
 
+from tests.python.twin import check_error
+
 FLOATS = [torch.float32, torch.float64, torch.bfloat16, torch.float16]
 INTS = [torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64]
 COMPLEX = [torch.complex64, torch.complex128]
@@ -273,3 +275,40 @@ def test_large_and_threads_agree():
 def test_trace():
     check(torch.trace, make((4, 6), torch.float32))
     check(torch.trace, make((6, 4), torch.int32))
+
+
+NARROWED = {
+    "sum": lambda t, dtype: t.sum(1, dtype=dtype),
+    "all": lambda t, dtype: t.sum(dtype=dtype),
+    "out": lambda t, dtype: torch.sum(t, 1, out=torch.empty(0, dtype=dtype, device=t.device)),
+    "prod": lambda t, dtype: t.prod(1, dtype=dtype),
+    "nansum": lambda t, dtype: t.nansum(1, dtype=dtype),
+    "nansum out": lambda t, dtype: torch.nansum(t, 1, dtype=dtype, out=torch.empty(0, dtype=dtype, device=t.device)),
+}
+
+
+@pytest.mark.parametrize("name", NARROWED)
+@pytest.mark.parametrize("dtype", [torch.bool, torch.int32, torch.int64])
+def test_fractions_are_converted_before_they_are_added(name, dtype):
+    """To bool a half is true, to an integer it is nothing."""
+    t = torch.tensor([[0.5, 0.25], [0.0, 0.0], [-0.5, 3.75], [0.0, 1e-9]])
+    check(lambda t: NARROWED[name](t, dtype), t)
+    check(lambda t: NARROWED[name](t, dtype), t.to(torch.bfloat16))
+    if name.startswith("nansum"):
+        t[0, 0] = t[1, 1] = float("nan")
+        check(lambda t: NARROWED[name](t, dtype), t)
+
+
+def test_nansum_into_integers_wants_the_dtype():
+    check_error(lambda t: torch.nansum(t, 1, out=torch.empty(0, dtype=torch.int64, device=t.device)), torch.ones(2, 3))
+
+
+def test_a_bool_sum_of_complex_numbers():
+    check(lambda t: t.sum(1, dtype=torch.bool), torch.tensor([[0.5j, 0], [0, 0]]))
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+def test_a_narrow_mean_sums_what_it_was_given(dtype):
+    check(lambda t: t.mean(dtype=dtype), torch.tensor([1e6, -1e6, 3.0]))
+    check(lambda t: t.mean(1, dtype=dtype), torch.randn(5, 333) + 1)
+    check(lambda t: torch.mean(t, 1, out=torch.empty(0, dtype=dtype, device=t.device)), torch.randn(5, 333) + 1)

@@ -6,7 +6,7 @@ import math
 import pytest
 import torch
 
-from tests.python.twin import ASYNCHRONOUS
+from tests.python.twin import ASYNCHRONOUS, check_error
 
 FLOATS = [torch.float32, torch.float64, torch.bfloat16, torch.float16]
 INTS = [torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64]
@@ -345,3 +345,20 @@ def test_long_runs_of_neighbours(dtype):
     for values in (t, mixed):
         check(torch.unique_consecutive, values)
         check(lambda x: torch.unique_consecutive(x, return_inverse=True, return_counts=True), values)
+
+
+def test_histc_into_a_tensor_on_another_device():
+    with pytest.raises(RuntimeError, match="Expected out tensor to have device minitorch:0, but got cpu instead"):
+        torch.histc(torch.ones(3, device="minitorch"), 4, out=torch.empty(4))
+
+
+@pytest.mark.parametrize("q", [[0.5, -1.0], [1.5], [float("nan")], [0.0, 1.0]])
+@pytest.mark.parametrize("function", [torch.quantile, torch.nanquantile])
+def test_quantile_of_a_tensor_of_fractions(function, q):
+    x, q = torch.arange(12.0).reshape(3, 4), torch.tensor(q)
+    for dim in (None, 1):
+        if q.ge(0).all() and q.le(1).all():
+            check(lambda x, q: function(x, q, dim), x.clone().requires_grad_(), q)
+        elif not ASYNCHRONOUS:  # a GPU would have to be waited for, so native does not look there either
+            check_error(lambda x, q: function(x, q, dim), x, q)
+    check_error(lambda x: function(x, torch.tensor([0.5], dtype=torch.float64, device=x.device)), x)

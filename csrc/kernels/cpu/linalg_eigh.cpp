@@ -128,6 +128,11 @@ template <class T>
 int64_t diagonalise(const Vec<real_t<T>>& w, const Mat<T>& v, bool upper, bool vectors) {
   using R = real_t<T>;
   const int64_t n = v.rows;
+  if (n == 1) {
+    w[0] = real_part(v(0, 0));
+    if (vectors) v(0, 0) = T(1);
+    return 0;
+  }
   Scratch<T, 8192> memory((vectors ? 2 : 1) * n * n + n);
   const Mat<T> a{memory.get(), n, n, 1, n}, z{vectors ? memory.get() + n * n + n : nullptr, n, n, 1, n};
   T* const tau = memory.get() + n * n;
@@ -144,7 +149,7 @@ int64_t diagonalise(const Vec<real_t<T>>& w, const Mat<T>& v, bool upper, bool v
     if (vectors)
       for (int64_t j = 0; j < n; j++)
         for (int64_t i = 0; i < n; i++) v(i, j) = T(std::numeric_limits<R>::quiet_NaN());
-    return n == 1 ? 0 : vectors ? n - 1 : 1;  // as LAPACK's
+    return eigh_info_of_nan(n, vectors);
   }
   for (int64_t i = 0; i < n * n; i++) a.p[i] = T(scaled(a.p[i], static_cast<R>(factor)));
   Scratch<double, 2048> tridiagonal(2 * n + 1);
@@ -152,7 +157,7 @@ int64_t diagonalise(const Vec<real_t<T>>& w, const Mat<T>& v, bool upper, bool v
   tridiagonalise(a, d, e, tau);
   if (vectors) {
     for (int64_t i = 0; i < n; i++) z(i, 0) = z(0, i) = T(i == 0 ? 1 : 0);
-    if (n > 1) form_product(a.block(1, 0, n - 1, n - 1), Vec<T>{tau, 1}, n - 1, z.block(1, 1, n - 1, n - 1));
+    form_product(a.block(1, 0, n - 1, n - 1), Vec<T>{tau, 1}, n - 1, z.block(1, 1, n - 1, n - 1));
   }
   Rotations<T> rotations(z);
   // What lies below the floor, with the norm near 1, is far below the rounding errors of the reduction.

@@ -227,7 +227,7 @@ void eigh_items(const Vec<real_t<T>>& w, const Mat<T>& v, const Vec<int32_t>& in
     if (i != 0) return;
     w.at(item, j) = good ? static_cast<R>(values[item * n + from] / scales[item]) : nothing;
     if (j == 0)
-      info.at(item, 0) = static_cast<int32_t>(!good ? (n == 1 ? 0 : vectors ? n - 1 : 1) : (offs[item] & 2 ? 1 : 0));
+      info.at(item, 0) = static_cast<int32_t>(!good ? eigh_info_of_nan(n, vectors) : (offs[item] & 2 ? 1 : 0));
   });
 }
 
