@@ -286,3 +286,24 @@ def test_a_graph_does_not_outlive_a_step(name):
         optimizer.step()
         with pytest.raises(RuntimeError, match="modified by an inplace operation"):
             loss.backward()
+
+
+@pytest.mark.parametrize(("name", "kind"), [(n, k) for n in FUSED for k in ("fused", "foreach")], ids=lambda v: str(v))
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
+def test_gradients_in_channels_last_memory(name, kind, dtype):
+    """The gradient of a 1x1 convolution's weight has other strides than the weight, where its size is 1."""
+
+    def run(device):
+        torch.manual_seed(0)
+        net = nn.Sequential(nn.Conv2d(4, 8, 1), nn.Conv2d(8, 8, 3, groups=8), nn.Conv2d(8, 2, (1, 3))).to(device, dtype)
+        optimizer = getattr(torch.optim, name)(net.parameters(), lr=0.01, **{kind: True})
+        x = torch.randn(2, 4, 6, 7).to(device, dtype, memory_format=torch.channels_last)
+        for _ in range(3):
+            optimizer.zero_grad()
+            net(x).square().mean().backward()
+            optimizer.step()
+        return [p.detach().cpu() for p in net.parameters()]
+
+    tolerance = {"rtol": 1e-4, "atol": 1e-5} if dtype == torch.float32 else {"rtol": 0.05, "atol": 0.02}
+    for ours, native in zip(run("minitorch"), run("cpu"), strict=True):
+        torch.testing.assert_close(ours, native, **tolerance)
