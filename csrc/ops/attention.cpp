@@ -35,6 +35,14 @@ bool shapes_match(const Tensor& q, const Tensor& k, const Tensor& v) {
 }
 bool is_fused_dtype(at::ScalarType type) { return type == at::kFloat || type == at::kHalf || type == at::kBFloat16; }
 
+// Native fuses only rows that lie next to each other and are as long in values as in keys; what it composes instead
+// gives a contiguous result.
+bool native_fuses(const Tensor& q, const Tensor& k, const Tensor& v) {
+  for (const Tensor* t : {&q, &k, &v})
+    if (t->sym_stride(-1) != 1) return false;
+  return q.sym_size(-1) == v.sym_size(-1);
+}
+
 bool fuses(const Tensor& q, const Tensor& k, const Tensor& v, const OptionalTensor& mask, double dropout,
            bool enable_gqa) {
   const auto type = q.scalar_type();
@@ -55,9 +63,11 @@ bool fuses(const Tensor& q, const Tensor& k, const Tensor& v, const OptionalTens
 }
 
 int64_t choose(const Tensor& q, const Tensor& k, const Tensor& v, const OptionalTensor& mask, double dropout,
-               bool /*is_causal*/, std::optional<double> /*scale*/, bool enable_gqa) {
-  return static_cast<int64_t>(fuses(q, k, v, mask, dropout, enable_gqa) ? at::SDPBackend::overrideable
-                                                                        : at::SDPBackend::math);
+               bool is_causal, std::optional<double> /*scale*/, bool enable_gqa) {
+  bool fused = fuses(q, k, v, mask, dropout, enable_gqa);
+  // The composite refuses a mask beside is_causal, which native's fused kernel takes.
+  if (is_causal && mask.has_value() && mask->defined()) fused = fused && native_fuses(q, k, v);
+  return static_cast<int64_t>(fused ? at::SDPBackend::overrideable : at::SDPBackend::math);
 }
 
 AttentionOperand operand(const Tensor& t) {
@@ -114,11 +124,8 @@ Forward attention(const Tensor& q, const Tensor& k, const Tensor& v, const Optio
                               "shapes without dropout; use scaled_dot_product_attention for other cases");
   check_same_device({&q, &k, &v});
   const Tensor bias = expand_mask(mask, q, k);
-  // Native fuses only rows that lie next to each other; what it composes instead gives a contiguous result, and so does
-  // a query that repeats itself.
-  const auto rows_are_dense = [](const Tensor& t) { return t.stride(-1) == 1; };
-  bool in_order = rows_are_dense(q) && rows_are_dense(k) && rows_are_dense(v) &&
-                  (!mask.has_value() || !mask->defined() || rows_are_dense(*mask));
+  // A query that repeats itself gives a contiguous result, too.
+  bool in_order = native_fuses(q, k, v) && (!mask.has_value() || !mask->defined() || mask->stride(-1) == 1);
   for (int64_t d = 0; d < q.dim(); d++) in_order = in_order && (q.stride(d) != 0 || q.size(d) == 1);
   const std::array sizes{q.size(0), q.size(1), q.size(2), v.size(3)};
   Tensor out = in_order ? empty_in_order_of(q, sizes) : empty(sizes, q.scalar_type());

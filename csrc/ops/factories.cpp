@@ -142,6 +142,7 @@ at::Tensor& zero_(at::Tensor& self) { return fill_scalar(self, 0); }
 const at::Tensor& resize_(const at::Tensor& self, at::IntArrayRef size, std::optional<at::MemoryFormat> format) {
   at::detail::check_size_nonnegative(size);
   auto* impl = self.unsafeGetTensorImpl();
+  const auto bytes_before = static_cast<int64_t>(self.storage().nbytes());
   if (self.sizes() != size) {
     // The memory first: when there is none left, the tensor stays as it was.
     const size_t bytes = at::detail::computeStorageNbytesContiguous(size, self.dtype().itemsize(),
@@ -154,6 +155,9 @@ const at::Tensor& resize_(const at::Tensor& self, at::IntArrayRef size, std::opt
     TORCH_CHECK(*format != at::MemoryFormat::Preserve, "Unsupported memory format", *format);
     impl->empty_tensor_restride(*format);
   }
+  const auto& context = at::globalContext();
+  if (context.deterministicAlgorithms() && context.deterministicFillUninitializedMemory())
+    at::native::fill_resize_deterministic_(self, bytes_before);
   return self;
 }
 

@@ -94,7 +94,8 @@ Tensor fft_c2c(const Tensor& self, IntArrayRef dims, int64_t normalization, bool
 }
 
 Tensor fft_r2c(const Tensor& self, IntArrayRef dims, int64_t normalization, bool onesided) {
-  TORCH_CHECK(self.is_floating_point() && !dims.empty());
+  TORCH_CHECK(self.is_floating_point(), "Only supports floating-point dtypes, but found: ", self.scalar_type());
+  TORCH_CHECK(!dims.empty());
   const auto dim = checked(self, dims);
   check_precision(self, "_fft_r2c");
   const int64_t last = dim.back(), n = self.size(last);

@@ -18,6 +18,7 @@
 #include "bridge/operators.h"
 #include "bridge/tensor.h"
 #include "kernels/foreach.h"
+#include "ops/list_layout.h"
 
 namespace minitorch {
 namespace {
@@ -41,7 +42,7 @@ bool fast(at::ArrayRef<TensorList> lists, Scalars scalars) {
     for (const TensorList& list : lists) {
       const Tensor& t = list[i];
       if (t.scalar_type() != first.scalar_type() || t.device() != first.device() || t.layout() != at::kStrided ||
-          t.sizes() != leader.sizes() || t.strides() != leader.strides())
+          !lies_as(t, leader))
         return false;
     }
   }
@@ -73,6 +74,13 @@ void run(ForeachOp op, TensorList outputs, at::ArrayRef<TensorList> lists, Scala
   foreach_kernel(op, items, to_dtype(type), device_scalar);
 }
 
+// The same on the first list itself. PyTorch's loops write through operators that count a tensor's versions, by which
+// autograd knows that a saved tensor is no longer what it was; the lists' own operators leave that to their kernels.
+void run_in_place(ForeachOp op, at::ArrayRef<TensorList> lists, Scalars scalars, const char* device_scalar = nullptr) {
+  for (const Tensor& t : lists[0]) t.unsafeGetTensorImpl()->bump_version();
+  run(op, lists[0], lists, scalars, device_scalar);
+}
+
 Tensors fresh_like(TensorList list) {
   Tensors result;
   result.reserve(list.size());
@@ -99,7 +107,7 @@ struct Unary {
   }
   static void inplace(TensorList a) {
     if (!eligible({a}, {}, false)) return SlowInplace(a);
-    run(op, a, {a}, {});
+    run_in_place(op, {a}, {});
   }
 };
 
@@ -113,7 +121,7 @@ struct WithScalar {
   }
   static void inplace(TensorList a, const Scalar& s) {
     if (!eligible({a}, s, false)) return SlowInplace(a, s);
-    run(op, a, {a}, negate ? -s : s);
+    run_in_place(op, {a}, negate ? -s : s);
   }
 };
 
@@ -127,7 +135,7 @@ struct WithScalars {
   }
   static void inplace(TensorList a, Scalars s) {
     if (!eligible({a}, s, true)) return SlowInplace(a, s);
-    run(op, a, {a}, s);
+    run_in_place(op, {a}, s);
   }
 };
 
@@ -141,7 +149,7 @@ struct Binary {
   }
   static void inplace(TensorList a, TensorList b) {
     if (!eligible({a, b}, {}, false)) return SlowInplace(a, b);
-    run(op, a, {a, b}, {});
+    run_in_place(op, {a, b}, {});
   }
 };
 
@@ -161,7 +169,7 @@ struct BinaryScaled {
   }
   static void inplace(TensorList a, TensorList b, const Scalar& s) {
     if (!eligible({a, b}, s, false) || rounds_product(op, a, s)) return SlowInplace(a, b, s);
-    run(op, a, {a, b}, negate ? -s : s);
+    run_in_place(op, {a, b}, negate ? -s : s);
   }
 };
 
@@ -175,7 +183,7 @@ struct BinaryScalars {
   }
   static void inplace(TensorList a, TensorList b, Scalars s) {
     if (!eligible({a, b}, s, true)) return SlowInplace(a, b, s);
-    run(op, a, {a, b}, s);
+    run_in_place(op, {a, b}, s);
   }
 };
 
@@ -189,7 +197,7 @@ struct Ternary {
   }
   static void inplace(TensorList a, TensorList b, TensorList c, const Scalar& s) {
     if (!eligible({a, b, c}, s, false)) return SlowInplace(a, b, c, s);
-    run(op, a, {a, b, c}, s);
+    run_in_place(op, {a, b, c}, s);
   }
 };
 
@@ -203,7 +211,7 @@ struct TernaryScalars {
   }
   static void inplace(TensorList a, TensorList b, TensorList c, Scalars s) {
     if (!eligible({a, b, c}, s, true)) return SlowInplace(a, b, c, s);
-    run(op, a, {a, b, c}, s);
+    run_in_place(op, {a, b, c}, s);
   }
 };
 
@@ -222,7 +230,7 @@ struct WithTensor {
   }
   static void inplace(TensorList a, const Tensor& s) {
     if (!takes(a, s)) return SlowInplace(a, s);
-    run(op, a, {a}, {}, data_of(s));
+    run_in_place(op, {a}, {}, data_of(s));
   }
 };
 

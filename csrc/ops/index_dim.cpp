@@ -184,8 +184,12 @@ struct IndexReduce : at::meta::structured_index_reduce {
     if (!out.is_same(self)) out.copy_(self);
     TORCH_CHECK(out.dim() > 1 || source.dim() <= 1, "source.dim() (", source.dim(),
                 ") must one or zero for given self.dim() (", self.dim(), ")");
-    TORCH_CHECK_NOT_IMPLEMENTED((!out.is_complex() && out.scalar_type() != at::kBool) || index.numel() == 0,
-                                "\"index_reduce\" not implemented for '", toString(out.scalar_type()), "'");
+    TORCH_CHECK_NOT_IMPLEMENTED(!out.is_complex() || index.numel() == 0, "\"index_reduce\" not implemented for '",
+                                toString(out.scalar_type()), "'");
+    TORCH_CHECK_NOT_IMPLEMENTED(out.scalar_type() != at::kBool || include_self,
+                                "\"index_reduce_func_exclude_input_init\" not implemented for 'Bool'");
+    TORCH_CHECK_NOT_IMPLEMENTED(out.scalar_type() != at::kBool || op != ReductionType::MEAN || index.numel() == 0,
+                                "\"div_floor_cpu\" not implemented for 'Bool'");
     const Tensor longs = as_long(index);
     if (!include_self) out.index_fill_(dim, longs, initial_value(op, out.scalar_type()));
     if (index.numel() != 0 && source.numel() != 0)

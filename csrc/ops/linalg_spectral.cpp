@@ -42,7 +42,10 @@ void lstsq(const Tensor& a, Tensor& b, Tensor& rank, Tensor&, Tensor& infos, dou
     at::DimVector sizes(a.sizes().slice(0, a.dim() - 2));
     sizes.push_back(k);
     const Tensor tau = empty(sizes, a.scalar_type());
-    if (factors.numel() == 0) return;
+    if (factors.numel() == 0) {
+      b.zero_();  // as LAPACK does, from which the residuals are taken
+      return;
+    }
     qr_factor_kernel(view_of(factors), view_of(tau));
     const Tensor r = factors.narrow(-2, 0, k), x = b.narrow(-2, 0, std::max(m, n));
     if (m >= n) {

@@ -175,15 +175,33 @@ at::Tensor dot_product(const char* name, const at::Tensor& self, const at::Tenso
   return out;
 }
 
-at::Tensor dot(const at::Tensor& self, const at::Tensor& other) { return dot_product("dot", self, other); }
+// Where conjugation can wait until after the sum, it does, as native's: the result is then conjugated lazily.
+at::Tensor dot(const at::Tensor& self, const at::Tensor& other) {
+  if (self.is_conj() && other.is_conj()) return dot_product("dot", self.conj(), other.conj()).conj();
+  return dot_product("dot", self, other);
+}
 
 at::Tensor vdot(const at::Tensor& self, const at::Tensor& other) {
+  if (self.is_complex() && !self.is_conj() && other.is_conj()) return dot_product("vdot", self, other.conj()).conj();
   return dot_product(self.is_complex() ? "vdot" : "dot", self.is_complex() ? self.conj() : self, other);
 }
 
-// PyTorch's composite would accept what native's TensorIterator refuses.
+// PyTorch's composite leaves the vectors to outer, which has another message.
+void check_vectors(const at::Tensor& vec1, const at::Tensor& vec2) {
+  TORCH_CHECK(vec1.dim() == 1, "addr: Expected 1-D argument vec1, but got ", vec1.dim(), "-D");
+  TORCH_CHECK(vec2.dim() == 1, "addr: Expected 1-D argument vec2, but got ", vec2.dim(), "-D");
+}
+
+at::Tensor addr(const at::Tensor& self, const at::Tensor& vec1, const at::Tensor& vec2, const at::Scalar& beta,
+                const at::Scalar& alpha) {
+  check_vectors(vec1, vec2);
+  return at::native::math_addr(self, vec1, vec2, beta, alpha);
+}
+
+// The composite would also accept what native's TensorIterator refuses.
 at::Tensor& addr_out(const at::Tensor& self, const at::Tensor& vec1, const at::Tensor& vec2, const at::Scalar& beta,
                      const at::Scalar& alpha, at::Tensor& out) {
+  check_vectors(vec1, vec2);
   if (!out.is_same(self)) at::assert_no_partial_overlap(out, self);
   return at::native::math_addr_out(self, vec1, vec2, beta, alpha, out);
 }
@@ -223,6 +241,7 @@ MT_OPERATORS(aten, PrivateUse1, m) {
   structured<Addmv>(m, "addmv", "addmv_", "addmv.out");
   m.impl("dot", MT_CHECKED(dot));
   m.impl("vdot", MT_CHECKED(vdot));
+  m.impl("addr", MT_CHECKED(addr));
   m.impl("addr.out", MT_CHECKED(addr_out));
   m.impl("addr_", MT_CHECKED(addr_));
   m.impl("addbmm", MT_CHECKED(at::native::addbmm));

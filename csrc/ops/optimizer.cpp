@@ -6,6 +6,7 @@
 #include "bridge/tensor.h"
 #include "kernels/foreach.h"
 #include "kernels/optimizer.h"
+#include "ops/list_layout.h"
 
 namespace minitorch {
 namespace {
@@ -33,8 +34,7 @@ std::vector<OptimizerItem> items_of(TensorList params, TensorList grads, std::in
               " and ", grads.size());
   std::vector<OptimizerItem> items(params.size());
   const auto pointer = [&](const Tensor& t, const Tensor& param) {
-    TORCH_CHECK(t.scalar_type() == params[0].scalar_type() && t.device() == param.device() &&
-                    t.sizes() == param.sizes() && t.strides() == param.strides(),
+    TORCH_CHECK(t.scalar_type() == params[0].scalar_type() && t.device() == param.device() && lies_as(t, param),
                 "params, grads and optimizer states must have same dtype, device, and layout");
     check_allocated(t);
     return static_cast<char*>(const_cast<void*>(t.const_data_ptr()));

@@ -87,7 +87,7 @@ constexpr Adaptive kAdaptive3d{3, "adaptive_avg_pool3d", "Expected 4D or 5D tens
 
 std::vector<int64_t> adaptive_sizes(const Adaptive& a, const Tensor& x, IntArrayRef output_size) {
   TORCH_CHECK(static_cast<int>(output_size.size()) == a.dims, a.name, ": output_size must be ", a.dims);
-  for (int64_t i = x.dim() - a.dims; i < x.dim(); i++)
+  for (int64_t i = a.dims == 3 ? 1 : x.dim() - a.dims; i < x.dim(); i++)
     TORCH_CHECK(i < 0 || x.size(i) > 0, a.name,
                 "(): Expected input to have non-zero size for non-batch dimensions, but input has sizes ", x.sizes(),
                 " with dimension ", i, " being empty");

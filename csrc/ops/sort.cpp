@@ -47,6 +47,11 @@ struct TopK : at::meta::structured_topk {
             const at::Tensor& indices) {
     assert_writable(values, indices);
     if (values.numel() == 0) return;
+    if (self.dim() == 0) {  // also of none: the results have no dimension that could be empty
+      values.copy_(self);
+      indices.zero_();
+      return;
+    }
     const at::Tensor input = apart(self, values, indices);
     topk_kernel(view_of(values), view_of(indices), view_of(input),
                 static_cast<int>(at::maybe_wrap_dim(dim, self.dim())), k, largest);
@@ -104,7 +109,7 @@ std::tuple<at::Tensor&, at::Tensor&> median_out(const at::Tensor& self, int64_t 
 
 // NaN, or for integers what native's conversion makes of it on the host.
 at::Scalar median_of_nothing(at::ScalarType type) {
-  if (!at::isIntegralType(type, /*includeBool=*/true)) return std::numeric_limits<double>::quiet_NaN();
+  if (!at::isIntegralType(type, /*includeBool=*/false)) return std::numeric_limits<double>::quiet_NaN();
   if (type == at::kInt) return std::numeric_limits<int32_t>::min();
   return type == at::kLong ? std::numeric_limits<int64_t>::min() : int64_t{0};
 }

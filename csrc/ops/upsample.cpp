@@ -86,6 +86,10 @@ void resample(const Upsampling& u, const Tensor& source, const Tensor& target, b
   const int dims = u.dims;
   const at::MemoryFormat last = dims == 3 ? at::MemoryFormat::ChannelsLast3d : at::MemoryFormat::ChannelsLast;
   const bool source_last = dims > 1 && !source.is_contiguous() && source.is_contiguous(last);
+  if (u.antialiased() && !backward && source.sizes() == target.sizes()) {
+    target.copy_(source);  // of any dtype: native looks for the axes to resample first
+    return;
+  }
   check_upsample_dtype(u, source, source_last, backward);
   if (target.numel() == 0) return;
   const at::MemoryFormat format = dims > 1 ? pool_format(target, dims) : at::MemoryFormat::Contiguous;

@@ -159,6 +159,25 @@ def test_which_way_is_taken():
         assert choice(q, q, q) == math
 
 
+def test_a_mask_beside_is_causal():
+    """Refused where native composes attention, taken where native has a fused kernel."""
+    q, mask = make(2, 4, 5, 8), torch.ones(5, 5).tril(1) > 0
+    compare([q, q, q], mask, is_causal=True)
+    compare([q, q[:, :2].contiguous(), q[:, :2].contiguous()], mask, is_causal=True, enable_gqa=True)
+    for k, v in ((q, q[..., :6].contiguous()), (q.mT.contiguous().mT, q)):
+        for device in ("cpu", DEVICE):
+            with pytest.raises(RuntimeError, match="Explicit attn_mask should not be set when is_causal=True"):
+                F.scaled_dot_product_attention(*(t.to(device) for t in (q, k, v, mask)), is_causal=True)
+
+
+@pytest.mark.parametrize(("head_dim", "value_dim"), [(8, 8), (3, 5), (8, 4)])
+def test_the_layout_follows_the_query_where_native_fuses(head_dim, value_dim):
+    q, v = (make(2, 7, 4, d).transpose(1, 2) for d in (head_dim, value_dim))
+    native = F.scaled_dot_product_attention(q, q, v)
+    ours = F.scaled_dot_product_attention(*(t.to(DEVICE) for t in (q, q, v)))
+    assert ours.stride() == native.stride()
+
+
 def test_mask_gradient():
     tensors = [make(2, 3, 20, 8, seed=s) for s in range(3)]
     grads = []

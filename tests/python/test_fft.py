@@ -160,6 +160,7 @@ def test_errors():
     check_error(lambda t: torch.fft.fft(t, n=0), x)
     check_error(lambda t: torch.fft.fft(t, dim=5), x)
     check_error(lambda t: torch.fft.rfft(t), x.to(torch.complex64))
+    check_error(lambda t: torch.fft.ihfft2(t), x.to(torch.complex64))
     check_error(lambda t: torch.fft.fft(t, norm="other"), x)
     check_error(lambda t: torch.fft.fft(t), x.half())
     check_error(lambda t: torch.fft.irfft(t, n=-1), x)

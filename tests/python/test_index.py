@@ -431,6 +431,14 @@ def test_vector_index_dtypes(dtype):
                 check(lambda x, i, s: x.index_reduce(0, i, s, op, include_self=include), x, i, s, exact=False)
 
 
+def test_index_reduce_of_flags():
+    i, x, s = torch.tensor([1, 0, 1, 3]), values(4, 3, dtype=torch.bool), values(4, 3, dtype=torch.bool)
+    for op in ("prod", "amax", "amin"):
+        check(lambda x, i, s: x.index_reduce(0, i, s, op), x, i, s)
+        check_error(lambda x, i, s: x.index_reduce(0, i, s, op, include_self=False), x, i, s)
+    check_error(lambda x, i, s: x.index_reduce(0, i, s, "mean"), x, i, s)
+
+
 def test_index_out_variants():
     i = torch.tensor([1, 0, 1])
     check(lambda x, i, out: torch.index_select(x, 0, i, out=out), values(4, 3), i, torch.empty(3, 3).t())

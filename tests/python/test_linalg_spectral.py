@@ -105,6 +105,8 @@ def test_lstsq(dtype, driver):
         a, b = torch.randn(2, m, n, dtype=dtype), torch.randn(2, m, 3, dtype=dtype)
         a = a + 3 * torch.eye(m, n, dtype=dtype)
         check(lambda x, y: tuple(torch.linalg.lstsq(x, y, driver=driver)), a, b, exact=False, **tolerance)
+    for m, n in ((3, 0), (0, 3)):
+        check(lambda x, y: tuple(torch.linalg.lstsq(x, y, driver=driver)), torch.ones(2, m, n), torch.ones(2, m, 3))
     if driver != "gels":  # rank 2
         a = torch.randn(7, 2, dtype=dtype) @ torch.randn(2, 5, dtype=dtype)
         b = torch.randn(7, 3, dtype=dtype)

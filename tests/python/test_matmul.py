@@ -158,6 +158,10 @@ def test_lazy_conjugation(dtype):
     check(da @ db.conj(), a @ b.conj())
     check(torch.dot(du.conj(), dv.conj()), torch.dot(u.conj(), v.conj()))
     check(torch.vdot(du.conj(), dv), torch.vdot(u.conj(), v))
+    for f in (torch.dot, torch.vdot):  # the result may be conjugated lazily, where native's is
+        for x, y, dx, dy in ((u.conj(), v.conj(), du.conj(), dv.conj()), (u, v.conj(), du, dv.conj())):
+            check(f(dx, dy), f(x, y))
+            assert f(dx, dy).is_conj() == f(x, y).is_conj()
     check(torch.mv(da, du.conj()), torch.mv(a, u.conj()))
     check(torch.addmm(da[:, :1].conj(), da, db), torch.addmm(a[:, :1].conj(), a, b))
     check(torch.mm(da.conj().imag, db.real), torch.mm(a.conj().imag, b.real))
@@ -299,6 +303,9 @@ ERRORS = [
     lambda d, a, b, v: torch.addbmm(a, a[None], b.expand(2, 4, 4)),
     lambda d, a, b, v: a.clone().addmm_(a[:2], b),
     lambda d, a, b, v: v[0].clone().addr_(v, v),
+    lambda d, a, b, v: torch.addr(a, a, v),
+    lambda d, a, b, v: torch.addr(a, v, v[0]),
+    lambda d, a, b, v: torch.addr(a, v, a, out=torch.empty_like(a)),
     lambda d, a, b, v: torch.nn.functional.linear(a, b.double()),
     lambda d, a, b, v: torch.nn.functional.linear(a, b[:, :2]),
     lambda d, a, b, v: torch.nn.functional.linear(a, b, v[:2]),

@@ -317,5 +317,7 @@ def test_deterministic_mode_fills_fresh_memory():
     try:
         assert torch.empty(5, device="minitorch").cpu().isnan().all()
         assert torch.empty_strided((2, 2), (1, 2), dtype=torch.int16, device="minitorch").tolist() == [[32767] * 2] * 2
+        grown = torch.zeros(2, device="minitorch").resize_(2, 3).cpu().view(-1)
+        assert (grown[:2] == 0).all() and grown[2:].isnan().all()
     finally:
         torch.use_deterministic_algorithms(False)

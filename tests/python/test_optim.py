@@ -235,3 +235,75 @@ def test_lr_schedulers():
     for _ in range(4):
         plateau.step(torch.ones((), device="minitorch"))
     assert plateau.get_last_lr()[0] < 0.1
+
+
+IN_PLACE = {
+    "add.Scalar": lambda a, b: torch._foreach_add_(a, 1.5),
+    "add.List": lambda a, b: torch._foreach_add_(a, b, alpha=2),
+    "mul.ScalarList": lambda a, b: torch._foreach_mul_(a, [2.0, 3.0]),
+    "mul.Tensor": lambda a, b: torch._foreach_mul_(a, b[0][0]),
+    "div.List": lambda a, b: torch._foreach_div_(a, b),
+    "lerp.Scalar": lambda a, b: torch._foreach_lerp_(a, b, 0.2),
+    "lerp.ScalarList": lambda a, b: torch._foreach_lerp_(a, b, [0.2, 0.3]),
+    "addcmul": lambda a, b: torch._foreach_addcmul_(a, b, b),
+    "addcdiv.ScalarList": lambda a, b: torch._foreach_addcdiv_(a, b, b, [0.2, 0.3]),
+    "sqrt": lambda a, b: torch._foreach_sqrt_(a),
+    "exp": lambda a, b: torch._foreach_exp_(a),
+    "zero": lambda a, b: torch._foreach_zero_(a),
+}
+
+
+@pytest.mark.parametrize("name", IN_PLACE)
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_foreach_counts_versions(name, dtype):
+    """As native: a write is known to autograd, in inference mode too, and refused on inference tensors outside."""
+
+    def run(device):
+        a, b = ([torch.ones(n, dtype=dtype, device=device) for n in (3, 4)] for _ in range(2))
+        versions = [[t._version for t in a + b]]
+        IN_PLACE[name](a, b)
+        versions.append([t._version for t in a + b])
+        with torch.inference_mode():
+            IN_PLACE[name](a, b)
+            c = [torch.ones(n, dtype=dtype, device=device) for n in (3, 4)]
+            IN_PLACE[name](c, b)
+        versions.append([t._version for t in a + b])
+        with pytest.raises(RuntimeError, match="Inplace update to inference tensor outside InferenceMode"):
+            IN_PLACE[name](c, b)
+        return versions
+
+    assert run("minitorch") == run("cpu")
+
+
+@pytest.mark.parametrize("name", CONFIGS)
+def test_a_graph_does_not_outlive_a_step(name):
+    """Weights that a graph has saved may not be changed by a step: its second backward would be wrong."""
+    for device in ("cpu", "minitorch"):
+        w = nn.Parameter(torch.ones(3, 3, device=device))
+        optimizer = getattr(torch.optim, name)([w], lr=0.1, foreach=True)
+        loss = (torch.ones(2, 3, device=device, requires_grad=True) @ w).sum()
+        loss.backward(retain_graph=True)
+        optimizer.step()
+        with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+            loss.backward()
+
+
+@pytest.mark.parametrize(("name", "kind"), [(n, k) for n in FUSED for k in ("fused", "foreach")], ids=lambda v: str(v))
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
+def test_gradients_in_channels_last_memory(name, kind, dtype):
+    """The gradient of a 1x1 convolution's weight has other strides than the weight, where its size is 1."""
+
+    def run(device):
+        torch.manual_seed(0)
+        net = nn.Sequential(nn.Conv2d(4, 8, 1), nn.Conv2d(8, 8, 3, groups=8), nn.Conv2d(8, 2, (1, 3))).to(device, dtype)
+        optimizer = getattr(torch.optim, name)(net.parameters(), lr=0.01, **{kind: True})
+        x = torch.randn(2, 4, 6, 7).to(device, dtype, memory_format=torch.channels_last)
+        for _ in range(3):
+            optimizer.zero_grad()
+            net(x).square().mean().backward()
+            optimizer.step()
+        return [p.detach().cpu() for p in net.parameters()]
+
+    tolerance = {"rtol": 1e-4, "atol": 1e-5} if dtype == torch.float32 else {"rtol": 0.05, "atol": 0.02}
+    for ours, native in zip(run("minitorch"), run("cpu"), strict=True):
+        torch.testing.assert_close(ours, native, **tolerance)

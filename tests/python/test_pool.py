@@ -271,6 +271,7 @@ ERRORS = [
     (lambda x: aten._adaptive_avg_pool3d(x, (2, 2)), X3),
     (lambda x: aten._adaptive_avg_pool3d(x, (2, 2, 2)), X3.int()),
     (lambda x: aten._adaptive_avg_pool3d(x, (2, 2, 2)), X3[0, 0]),
+    (lambda x: F.adaptive_avg_pool3d(x, (2, 2, 2)), X3[:, :0]),
     (lambda x: aten._adaptive_avg_pool2d_backward(x[:, :, :0], x), X2),
     (lambda x: aten._adaptive_avg_pool2d_backward(x[0], x), X2),
     (lambda x: aten._adaptive_avg_pool2d_backward(x.double(), x), X2),

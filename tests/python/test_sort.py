@@ -208,6 +208,29 @@ def test_searchsorted_and_bucketize(dtype):
     check(lambda s, v: torch.searchsorted(s, v), torch.tensor([1, 2, 3]), torch.tensor([0.5, 2.0, 7.0]))
 
 
+@pytest.mark.parametrize("dtype", FLOATS, ids=str)
+@pytest.mark.parametrize("length", [1, 2, 5, 8, 33])
+def test_search_among_nans(dtype, length):
+    """What is found then depends on the places looked at: native's."""
+    values = torch.tensor([-math.inf, -1.0, 0.0, 1.5, math.inf, math.nan], dtype=dtype)
+    plain = torch.randn(length, generator=torch.Generator().manual_seed(length)).to(dtype)
+    for nans in range(min(length, 4)):
+        sequence = plain.sort().values
+        sequence[length - nans :] = math.nan
+        for side in ("left", "right"):
+            check(lambda s, v, side=side: torch.searchsorted(s, v, side=side), sequence, values)
+
+
+@pytest.mark.parametrize("dtype", ALL, ids=str)
+def test_selections_of_nothing(dtype):
+    one = torch.ones((), dtype=dtype)
+    for k in (0, 1) if dtype != torch.bool else ():
+        check(lambda x, k=k: tuple(x.topk(k, 0)), one)
+    empty = torch.ones(0, dtype=dtype)
+    if dtype.is_floating_point or dtype == torch.bool:
+        check(lambda x: x.median(), empty)
+
+
 def test_isin():
     for dtype in (torch.float32, torch.int64, torch.uint8):
         elements, few, many = (torch.arange(n).remainder(m).to(dtype) for n, m in ((60, 50), (4, 9), (500, 23)))

@@ -104,6 +104,17 @@ def test_antialias(mode, sizes):
             )
 
 
+@pytest.mark.parametrize("mode", ["bilinear", "bicubic"])
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16, torch.int32, torch.uint8, torch.bool])
+def test_antialias_to_the_same_size_copies(mode, dtype):
+    """Any dtype does, as nothing is resampled."""
+    x = (torch.randn(2, 3, 5, 7) * 5).abs().to(dtype)
+    for layout in ("contiguous", "channels_last", "sliced"):
+        check(lambda x: F.interpolate(x, (5, 7), mode=mode, antialias=True), arrange(x, layout))
+    if dtype != torch.uint8:
+        check_error(lambda x: F.interpolate(x[..., 1:], (5, 7), mode=mode, antialias=True), x)
+
+
 @pytest.mark.parametrize("antialias", [False, True])
 @pytest.mark.parametrize("mode", ["bilinear", "bicubic"])
 @pytest.mark.parametrize("channels", [1, 3, 4, 6])

@@ -24,7 +24,9 @@ MT_INLINE compute_t<T> element(const char* data, int64_t i) {
   return static_cast<compute_t<T>>(reinterpret_cast<const T*>(data)[i]);
 }
 
-// Halves the range without branching on the comparison. "Not at least" rather than "less": a NaN goes to the end.
+// Halves the range without branching on the comparison. "Not at least" rather than "less": a NaN goes to the end. Where
+// the sequence ends in NaN, what is found depends on the places looked at, and those are native's, at more than the
+// cost.
 template <class T, bool right>
 int64_t search_one(const char* sequence, const int64_t* sorter, int64_t length, compute_t<T> value) {
   auto before = [&](int64_t i) {
@@ -33,6 +35,19 @@ int64_t search_one(const char* sequence, const int64_t* sorter, int64_t length, 
   };
   if (length == 0) return 0;
   int64_t base = 0;
+  const compute_t<T> last = element<T>(sequence, sorter != nullptr ? sorter[length - 1] : length - 1);
+  if (last != last) {
+    int64_t end = length;
+    while (base < end) {
+      const int64_t middle = base + (end - base) / 2;
+      if (before(middle)) {
+        base = middle + 1;
+      } else {
+        end = middle;
+      }
+    }
+    return base;
+  }
   while (length > 1) {
     const int64_t half = length / 2;
     base += before(base + half - 1) ? half : 0;

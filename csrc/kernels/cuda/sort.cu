@@ -206,12 +206,13 @@ __global__ void __launch_bounds__(kThreads) search_elements(const __grid_constan
   MT_GRID_LOOP(i, a.n) {
     const int64_t row = i / a.per_sequence * a.length;
     const T* sequence = reinterpret_cast<const T*>(a.sequences) + row;
-    const uint64_t key = radix::ordered(reinterpret_cast<const T*>(a.values)[i]);
+    const auto value = convert<compute_t<T>>(reinterpret_cast<const T*>(a.values)[i]);
     int64_t low = 0, high = a.length;
     while (low < high) {
       const int64_t middle = (low + high) / 2;
-      const uint64_t other = radix::ordered(sequence[a.sorter == nullptr ? middle : a.sorter[row + middle]]);
-      if (a.right ? other <= key : other < key) {
+      const auto x = convert<compute_t<T>>(sequence[a.sorter == nullptr ? middle : a.sorter[row + middle]]);
+      if (a.right ? !(x > value)
+                  : !(x >= value)) {  // a NaN goes to the end, and is passed in the sequence, as native's
         low = middle + 1;
       } else {
         high = middle;
