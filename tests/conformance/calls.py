@@ -34,7 +34,7 @@ from tests.conformance.crossing import (
 )
 
 # Bytes of results of several calls, beyond which no more are made.
-MOST_BYTES = 1 << 27
+MOST_BYTES = 1 << 25
 
 # The first argument after the input must be on the host, for every device.
 HOST_INDICES = {"tensor_split"}

@@ -45,7 +45,10 @@ def worker(pipe: multiprocessing.connection.Connection, limit: str, memory: floa
     import torch
 
     import minitorch_backend
+    from minitorch_backend import _glibc
 
+    if (libc := _glibc.glibc()) is not None:
+        libc.mallopt(_glibc.M_MMAP_THRESHOLD, 1 << 20)  # what is freed is given back: rows of large samples need it
     if memory and minitorch_backend._C.backend_name() == "cpu":
         resource.setrlimit(resource.RLIMIT_DATA, (int(memory * 2**30),) * 2)
     torch.set_num_threads(1)
