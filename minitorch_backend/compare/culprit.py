@@ -130,7 +130,7 @@ def run_once(job: dict[str, Any]) -> Outcome:
     sys.argv = [job["script"], *job["arguments"]]
     sys.path.insert(0, str(pathlib.Path(job["script"]).resolve().parent))
     try:
-        with mode:
+        with torch.compiler.set_stance("force_eager"), mode:
             namespace = runpy.run_path(job["script"], run_name="__main__")
         metric = find_metric(job["metric"], namespace)
         return Outcome(bool(metric(namespace) if takes_argument(metric) else metric()), dict(mode.calls))

@@ -84,9 +84,9 @@ class Recorder(TorchDispatchMode):
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         if self.sampling is not None:
             waiting = self.sampling.left
-            left = waiting.get(func)
-            if left:
-                waiting[func] = left - 1
+            left = waiting.get(func, 0)
+            if left > 0:
+                waiting[func] = left - self.sampling.weight
                 self.store.calls += 1
                 return func._op(*args, **kwargs) if kwargs else func._op(*args)
         kwargs = kwargs or {}

@@ -65,6 +65,7 @@ class Where:
         self.hooks = []
 
     def enter_module(self, module: nn.Module, inputs: Any) -> None:
+        self.optimizer = None  # its step has raised
         self.modules.append(self.name_of(module))
 
     def name_of(self, module: nn.Module) -> str:
@@ -81,8 +82,25 @@ class Where:
         if self.modules:
             self.modules.pop()
 
-    def enter_optimizer(self, optimizer: Any, args: Any, kwargs: Any) -> None:
+    def enter_optimizer(self, optimizer: Any, args: Any, kwargs: Any) -> Any:
         self.optimizer = f"{type(optimizer).__name__}.step"
+        if len(args) > 1 and callable(args[1]):
+            return (args[0], self.outside(args[1]), *args[2:]), kwargs
+        if callable(kwargs.get("closure")):
+            return args, {**kwargs, "closure": self.outside(kwargs["closure"])}
+        return None
+
+    def outside(self, closure: Any) -> Any:
+        """The closure that an optimizer calls to have the loss once more: forward and backward, no part of its step."""
+
+        def work(*args: Any, **kwargs: Any) -> Any:
+            name, self.optimizer = self.optimizer, None
+            try:
+                return closure(*args, **kwargs)
+            finally:
+                self.optimizer = name
+
+        return work
 
     def leave_optimizer(self, optimizer: Any, args: Any, kwargs: Any) -> None:
         self.optimizer = None

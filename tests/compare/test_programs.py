@@ -352,6 +352,7 @@ def compiled():
         return (x.sin() + 1).cos()
 
     function(batch())
+    torch.compile(torch.sin, backend="eager", fullgraph=True)(batch())
 
 
 def lazy_modules():

@@ -59,6 +59,26 @@ def test_where_a_call_happens():
     assert optimizers and all(c.module == "SGD.step" for c in optimizers)
 
 
+@pytest.mark.parametrize("as_keyword", (False, True))
+def test_the_closure_of_an_optimizer_is_no_part_of_its_step(as_keyword):
+    model = nn.Sequential(nn.Linear(3, 4), nn.Tanh()).to("minitorch")
+    optimizer = torch.optim.LBFGS(model.parameters(), max_iter=2)
+    x = torch.randn(5, 3, device="minitorch")
+
+    def closure():
+        optimizer.zero_grad()
+        loss = model(x).square().sum()
+        loss.backward()
+        return loss
+
+    report = compare.run(lambda: optimizer.step(closure=closure) if as_keyword else optimizer.step(closure), keep=1000)
+    calls = {c.op.split(".")[0]: c for c in report.store.kept()}
+    forward, backward = calls["aten::tanh"], calls["aten::tanh_backward"]
+    assert (forward.phase, forward.module) == ("forward", "Sequential.1")
+    assert (backward.phase, backward.module) == ("backward", "Sequential.1") and backward.forward > 0
+    assert (calls["aten::dot"].phase, calls["aten::dot"].module) == ("optimizer", "LBFGS.step")
+
+
 def test_random_operators_draw_the_same_numbers():
     generator = torch.Generator("minitorch").manual_seed(3)
 
