@@ -38,6 +38,8 @@ class Transplant(TorchDispatchMode):
     `chosen(op, number)` decides for the number-th call (from 0) of an operator. `calls` counts them.
     """
 
+    supports_higher_order_operators = True  # they run as they are
+
     def __init__(self, subject: str, reference: str, chosen: Callable[[str, int], bool]) -> None:
         super().__init__()
         self.subject, self.reference, self.chosen = torch.device(subject), torch.device(reference), chosen

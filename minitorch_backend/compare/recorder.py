@@ -63,6 +63,8 @@ class Recorder(TorchDispatchMode):
 
     # The mode
 
+    supports_higher_order_operators = True  # cond, while_loop and their like come here, too
+
     @classmethod
     def _should_skip_dynamo(cls) -> bool:
         """Whether torch keeps compiled programs from compiling the dispatch; the end of this file does it better."""
@@ -96,7 +98,10 @@ class Recorder(TorchDispatchMode):
             if t not in _PLAIN:
                 return NotImplemented
         op = operator_of(func)
-        if op is None or op.ignored or not self.involves(args, kwargs):
+        if op is None:
+            self.store.note(f"{func}: what runs inside a higher-order operator is not compared")
+            return func(*args, **kwargs)
+        if op.ignored or not self.involves(args, kwargs):
             return func(*args, **kwargs)
         index = self.store.calls
         self.store.calls = index + 1
