@@ -71,9 +71,9 @@ def parse_device(text: str) -> str:
 def compare(output: str, script: str, arguments: tuple[str, ...], streaming: bool, **settings: Any) -> None:
     """Run SCRIPT and hold each operator call on the subject device against the reference.
 
-    The script is not changed; it must run its model on the subject device. OUTPUT gets report.html, report.jsonl and
-    a replay file for each finding, also when the script fails. Exit status: 0 nothing to report, 1 findings, 3 the
-    script failed or nothing was compared.
+    These options stand before SCRIPT; what follows it is the script's. The script is not changed; it must run its model
+    on the subject device. OUTPUT gets report.html, report.jsonl and a replay file for each finding, also when the
+    script fails. Exit status: 0 nothing to report, 1 findings, 3 the script failed or nothing was compared.
     """
     from minitorch_backend.compare.report import write_data
     from minitorch_backend.compare.script import collect, run_child
@@ -85,8 +85,8 @@ def compare(output: str, script: str, arguments: tuple[str, ...], streaming: boo
     if data is None:
         click.echo(f"Error: the script's process ended with status {status} before the comparison began", err=True)
         sys.exit(3)
-    print_report(data)
     write_data(data, folder)
+    print_report(data)
     click.echo(f"report: {folder / 'report.html'}")
     failed = status != 0 or not data["run"]["compared"]
     sys.exit(1 if data["findings"] else 3 if failed else 0)

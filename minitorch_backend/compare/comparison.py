@@ -7,8 +7,6 @@ whose distance goes beyond what the judged calls of its kind had.
 """
 
 import math
-import os
-import traceback
 from typing import Any
 
 from torch import Tensor
@@ -16,6 +14,7 @@ from torch import Tensor
 from minitorch_backend.compare import generators, judge
 from minitorch_backend.compare.distance import Distance, distance, quick_distance
 from minitorch_backend.compare.entry import rank, report
+from minitorch_backend.compare.exceptions import compare_errors, give_up
 from minitorch_backend.compare.heap import passing_blocks
 from minitorch_backend.compare.library import LIBRARY
 from minitorch_backend.compare.metadata import layout_of, metadata_problem, out_of_memory, view_key, with_memory
@@ -26,9 +25,6 @@ CANCELS = 1024.0  # ulp between judged results of a kind beyond which ulp are co
 PART = 8  # tensors of a longer list that a look takes
 EGREGIOUS = 1e4  # a distance, in units of epsilon times the largest value, that needs no arbiter
 THOROUGH_EVERY = 512  # calls of a kind, after the first two
-
-
-LESS_MEMORY = ": leave out the shadow (--streaming), or take fewer calls (--every)"
 
 
 class Kind:
@@ -130,7 +126,7 @@ class Comparison:
         try:
             kind, dirty, local = self.prepare()
         except Exception as trouble:
-            self.give_up(trouble)
+            give_up(self, trouble)
             result = op.func(*self.args, **self.kwargs)
             if r.shadow is not None:
                 r.shadow.forget(self, result)
@@ -146,7 +142,7 @@ class Comparison:
         try:
             return self.finish(kind, local, dirty, result, error, versions)
         except Exception as trouble:
-            self.give_up(trouble)
+            give_up(self, trouble)
             if r.shadow is not None:
                 r.shadow.forget(self, result)
             return result
@@ -166,18 +162,6 @@ class Comparison:
         if self.state is not None:
             generators.put(self.r.subject, self.state, self.args, self.kwargs)
         return self.op.func(*self.args, **self.kwargs)
-
-    def give_up(self, trouble: Exception) -> None:
-        """Comparing must never become the program's problem."""
-        name, note = self.op.full_name, self.r.store.note
-        if out_of_memory(trouble):
-            note(f"memory ran out while {name} was compared{LESS_MEMORY}")
-            if self.r.shadow is not None:
-                self.r.shadow.surrender(self.r.store)
-        else:
-            last = traceback.extract_tb(trouble.__traceback__)[-1]
-            place = f"{os.path.basename(last.filename)}:{last.lineno}"
-            note(f"{name} could not be compared: {type(trouble).__name__}: {trouble} ({place})")
 
     def prepare(self) -> tuple[Kind, View | None, View]:
         """Before the subject runs: what is known of the kind, the shadow's view of the inputs, and the reference's."""
@@ -212,7 +196,7 @@ class Comparison:
             return result
         reference, failure, args, kwargs = self.run_reference(local)
         if error is not None or failure is not None:
-            self.compare_errors(error, failure)
+            compare_errors(self, error, failure)
             if error is None and r.shadow is not None:
                 r.shadow.forget(self, result)
             report(self)
@@ -255,7 +239,7 @@ class Comparison:
             result = self.result = self.op.func(*self.args, **self.kwargs)
         except Exception as raised:
             _, failure, _, _ = self.run_reference(view or View(self.r.mirror), prepared)
-            self.compare_errors(raised, failure)
+            compare_errors(self, raised, failure)
             report(self)
             raise
         if with_memory((result,), {}) is not None:
@@ -274,7 +258,7 @@ class Comparison:
         view = view or View(self.r.mirror)
         reference, failure, args, kwargs = self.run_reference(view, prepared)
         if failure is not None:
-            self.compare_errors(None, failure)
+            compare_errors(self, None, failure)
         else:
             problem = metadata_problem(self, result, reference, args, kwargs, view, [])
             if problem:
@@ -477,31 +461,3 @@ class Comparison:
                 else:
                     self.verdict, self.detail = judge.NONDETERMINISTIC, text
                 return
-
-    # Errors
-
-    def compare_errors(self, error: Exception | None, failure: Exception | None) -> None:
-        def text(e: Exception) -> str:
-            return f"{type(e).__name__}: {str(e).splitlines()[0] if str(e) else ''}"
-
-        if error is not None and failure is not None:
-            if type(error) is not type(failure):
-                self.r.store.note(f"{self.op.full_name}: subject raised {text(error)}, reference {text(failure)}")
-            self.verdict = judge.EQUAL
-        elif error is not None and out_of_memory(error):
-            self.r.store.note(f"the subject ran out of memory in {self.op.full_name}{LESS_MEMORY}")
-        elif error is not None:
-            self.verdict, self.detail = judge.SUBJECT_RAISED, text(error)
-        else:
-            assert failure is not None
-            lacking = isinstance(failure, NotImplementedError)
-            if out_of_memory(failure):
-                self.r.store.note(f"the reference ran out of memory{LESS_MEMORY}")
-                if self.r.shadow is not None:
-                    self.r.shadow.surrender(self.r.store)
-                self.verdict = judge.EQUAL
-                return
-            self.verdict = judge.MISSING if lacking else judge.REFERENCE_RAISED
-            self.detail = text(failure)
-            if lacking:
-                self.r.store.note(f"{self.op.full_name}: the reference has no such operator; it was not compared")

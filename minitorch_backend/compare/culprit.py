@@ -38,6 +38,8 @@ class Transplant(TorchDispatchMode):
     `chosen(op, number)` decides for the number-th call (from 0) of an operator. `calls` counts them.
     """
 
+    supports_higher_order_operators = True  # they run as they are
+
     def __init__(self, subject: str, reference: str, chosen: Callable[[str, int], bool]) -> None:
         super().__init__()
         self.subject, self.reference, self.chosen = torch.device(subject), torch.device(reference), chosen
@@ -105,6 +107,21 @@ class Transplant(TorchDispatchMode):
         return one(result)
 
 
+END = "end"  # the key of the line that ends a search
+
+
+def digest(value: Any) -> str:
+    return hashlib.sha256(json.dumps(value, sort_keys=True).encode()).hexdigest()[:24]
+
+
+def state_of(script: pathlib.Path) -> str:
+    """Changes with the script, with the modules beside it, and with minitorch's library."""
+    texts = [p.read_text() for p in sorted({script.resolve(), *script.resolve().parent.glob("*.py")})]
+    library = sys.modules.get("minitorch_backend._C")
+    built = os.stat(library.__file__).st_mtime if library is not None and library.__file__ else 0
+    return digest([texts, built])
+
+
 # One run
 
 
@@ -130,7 +147,7 @@ def run_once(job: dict[str, Any]) -> Outcome:
     sys.argv = [job["script"], *job["arguments"]]
     sys.path.insert(0, str(pathlib.Path(job["script"]).resolve().parent))
     try:
-        with mode:
+        with torch.compiler.set_stance("force_eager"), mode:
             namespace = runpy.run_path(job["script"], run_name="__main__")
         metric = find_metric(job["metric"], namespace)
         return Outcome(bool(metric(namespace) if takes_argument(metric) else metric()), dict(mode.calls))
@@ -158,23 +175,38 @@ def takes_argument(function: Callable) -> bool:
 
 
 class Runner:
-    """Runs of the script in processes of their own, each result written to a journal."""
+    """Runs of the script in processes of their own, each result written to a journal.
+
+    A search that came to its end is not gone on with: what the script or the device does may have been mended since.
+    """
 
     def __init__(self, job: dict[str, Any], journal: pathlib.Path) -> None:
         self.job, self.journal = job, journal
+        self.search = digest(job)
         self.results: dict[str, dict[str, Any]] = {}
         self.runs = 0
         self.interrupted = False
-        if journal.exists():
-            for line in journal.read_text().splitlines():
+        for line in journal.read_text().splitlines() if journal.exists() else ():
+            try:
                 entry = json.loads(line)
-                self.results[entry["key"]] = entry
+            except ValueError:  # cut off by the end of a process
+                continue
+            if entry["search"] == self.search:
+                if entry["key"] == END:
+                    self.results.clear()
+                else:
+                    self.results[entry["key"]] = entry
+
+    def put(self, entry: dict[str, Any]) -> None:
+        self.journal.parent.mkdir(parents=True, exist_ok=True)
+        with self.journal.open("a") as file:
+            file.write(json.dumps({"search": self.search, **entry}) + "\n")
 
     def run(
         self, ops: Sequence[str] = (), calls: dict[str, list[int]] | None = None, everything: bool = False
     ) -> Outcome:
         plan = {"ops": sorted(ops), "calls": calls or {}, "everything": everything}
-        key = hashlib.sha256(json.dumps([plan, self.job], sort_keys=True).encode()).hexdigest()[:24]
+        key = digest([plan, self.job])
         known = self.results.get(key)
         if known is None:
             self.runs += 1
@@ -183,9 +215,7 @@ class Runner:
                 raise KeyboardInterrupt
             known = {"key": key, "passed": outcome.passed, "calls": outcome.calls, "error": outcome.error}
             self.results[key] = known
-            self.journal.parent.mkdir(parents=True, exist_ok=True)
-            with self.journal.open("a") as file:
-                file.write(json.dumps(known) + "\n")
+            self.put(known)
         return Outcome(known["passed"], known["calls"], known["error"])
 
     def interrupt(self, *arguments: Any) -> None:
@@ -312,13 +342,12 @@ def culprit(metric: str, subject: str, reference: str, journal: str, script: str
     """Find the smallest set of operators of SCRIPT, then of calls, that the reference must run for a check to pass.
 
     The metric is called when the script has ended, with its globals if it takes an argument. A search that was
-    interrupted goes on from the journal. These options may stand before or behind SCRIPT; what follows a -- is the
-    script's alone. Exit status: 0 found, 1 nothing to find.
+    interrupted goes on from the journal, unless SCRIPT, a module beside it or the device has changed. These options may
+    stand before or behind SCRIPT; what follows a -- is the script's alone. Exit status: 0 found, 1 nothing to find.
     """
-    text = pathlib.Path(script).read_text()
     job = {
         "script": script, "arguments": list(arguments), "metric": metric, "subject": subject, "reference": reference,
-        "text": hashlib.sha256(text.encode()).hexdigest(),
+        "state": state_of(pathlib.Path(script)),
     }  # fmt: skip
     runner = Runner(job, pathlib.Path(journal))
     known = len(runner.results)
@@ -327,6 +356,7 @@ def culprit(metric: str, subject: str, reference: str, journal: str, script: str
     handler = signal.signal(signal.SIGINT, runner.interrupt)
     try:
         found = search(runner, click.echo)
+        runner.put({"key": END})
     except KeyboardInterrupt:
         click.echo(f"interrupted after {runner.runs} runs; the same command goes on from {journal}")
         sys.exit(130)

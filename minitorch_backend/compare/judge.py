@@ -151,10 +151,8 @@ def joined(parts: list[tuple[Errors, float, float, int]], dtype: torch.dtype) ->
 
 def suspected(mine: Errors, other: Errors, size: int = 4, elementwise: bool = True) -> bool:
     """Whether `mine` is too large to be rounding, by itself and by the other side. `size`: bytes of the dtype."""
-    if mine.wrong_class > other.wrong_class:
-        return True
-    if other.wrong_class:
-        return False
+    if mine.wrong_class or other.wrong_class:
+        return mine.wrong_class > NORM_TIMES * other.wrong_class
     return (
         mine.norm > max(NORM_FLOOR[size], NORM_TIMES * other.norm)
         or mine.mean_ulp > max(MEAN_FLOOR[size], MEAN_TIMES * other.mean_ulp)
@@ -175,6 +173,17 @@ def explained(mine: Errors, movement: Errors, size: int, terms: float) -> bool:
         mine.mean_ulp <= times * movement.mean_ulp + MEAN_FLOOR[size]
         and mine.max_ulp <= times * movement.max_ulp + ULP_FLOOR
     )
+
+
+def overflows(result: Tensor, arbiter: Tensor) -> bool:
+    """Whether all that is wrongly NaN or infinite in a result lies beyond its dtype's range.
+
+    A sum of such terms is an infinity of either sign or NaN, as its order has it.
+    """
+    r, a = real_view(result), real_view(arbiter).to(torch.float64)
+    rounded = a.to(r.dtype)
+    right = (torch.isfinite(r) & torch.isfinite(rounded)) | (r == rounded) | (torch.isnan(r) & torch.isnan(a))
+    return bool((right | (torch.isfinite(a) & ~torch.isfinite(rounded) & ~torch.isfinite(r))).all())
 
 
 def flat_tensors(value) -> list:
@@ -390,6 +399,9 @@ def judge(subject, reference, arbiter: Arbiter | None, index: int = 0, pivoted: 
     assert arbiter is not None
     movement = arbiter.movement(index, real_view(subject).dtype)
     terms = arbiter.inputs / max(subject.numel(), 1)
+    wrong = subject if suspect_s and s.wrong_class else reference if suspect_r and r.wrong_class else None
+    if wrong is not None and terms > 2 and overflows(wrong, wide):
+        return Judgement(BOTH_POOR, s, r, movement.norm, "sums beyond the dtype's range")
     if suspect_s and not explained(s, movement, size, terms):
         return Judgement(SUBJECT_WORSE, s, r, movement.norm)
     if suspect_r and not explained(r, movement, size, terms):

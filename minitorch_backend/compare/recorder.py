@@ -63,6 +63,8 @@ class Recorder(TorchDispatchMode):
 
     # The mode
 
+    supports_higher_order_operators = True  # cond, while_loop and their like come here, too
+
     @classmethod
     def _should_skip_dynamo(cls) -> bool:
         """Whether torch keeps compiled programs from compiling the dispatch; the end of this file does it better."""
@@ -84,9 +86,9 @@ class Recorder(TorchDispatchMode):
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         if self.sampling is not None:
             waiting = self.sampling.left
-            left = waiting.get(func)
-            if left:
-                waiting[func] = left - 1
+            left = waiting.get(func, 0)
+            if left > 0:
+                waiting[func] = left - self.sampling.weight
                 self.store.calls += 1
                 return func._op(*args, **kwargs) if kwargs else func._op(*args)
         kwargs = kwargs or {}
@@ -96,7 +98,10 @@ class Recorder(TorchDispatchMode):
             if t not in _PLAIN:
                 return NotImplemented
         op = operator_of(func)
-        if op is None or op.ignored or not self.involves(args, kwargs):
+        if op is None:
+            self.store.note(f"{func}: what runs inside a higher-order operator is not compared")
+            return func(*args, **kwargs)
+        if op.ignored or not self.involves(args, kwargs):
             return func(*args, **kwargs)
         index = self.store.calls
         self.store.calls = index + 1

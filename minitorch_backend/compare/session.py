@@ -175,7 +175,7 @@ def session(
     surroundings.install()
     start = time.perf_counter()
     try:
-        with reused_blocks(), recorder:
+        with reused_blocks(), torch.compiler.set_stance("force_eager"), recorder:
             yield report
         report.ended = "finished"
     except BaseException as error:

@@ -7,6 +7,7 @@ for the calls that a report shows.
 import linecache
 import os
 import sys
+import threading
 from typing import Any
 
 import torch
@@ -33,6 +34,7 @@ class Where:
         self.step = 0
         self.modules: list[str] = []
         self.optimizer: str | None = None
+        self.thread = 0
         self.names: dict[int, str] = {}
         self.hooks: list[Any] = []
         self.visible: dict[int, bool] = {}  # by the id of a code object, whose hash would take longer
@@ -47,6 +49,7 @@ class Where:
     # Hooks
 
     def install(self) -> None:
+        self.thread = threading.get_ident()
         self.hooks = [
             register_optimizer_step_pre_hook(self.enter_optimizer),
             register_optimizer_step_post_hook(self.leave_optimizer),
@@ -64,7 +67,14 @@ class Where:
             hook.remove()
         self.hooks = []
 
+    def foreign(self) -> bool:
+        """Whether another thread of the program is at work, not one of the autograd engine's, whose calls are ours."""
+        return threading.get_ident() != self.thread and torch._C._current_graph_task_id() == -1
+
     def enter_module(self, module: nn.Module, inputs: Any) -> None:
+        if self.foreign():
+            return
+        self.optimizer = None  # its step has raised
         self.modules.append(self.name_of(module))
 
     def name_of(self, module: nn.Module) -> str:
@@ -78,13 +88,34 @@ class Where:
         return name if name is not None else f"{self.modules[-1]}.{type(module).__name__}"
 
     def leave_module(self, module: nn.Module, inputs: Any, result: Any) -> None:
-        if self.modules:
+        if self.modules and not self.foreign():
             self.modules.pop()
 
-    def enter_optimizer(self, optimizer: Any, args: Any, kwargs: Any) -> None:
+    def enter_optimizer(self, optimizer: Any, args: Any, kwargs: Any) -> Any:
+        if self.foreign():
+            return None
         self.optimizer = f"{type(optimizer).__name__}.step"
+        if len(args) > 1 and callable(args[1]):
+            return (args[0], self.outside(args[1]), *args[2:]), kwargs
+        if callable(kwargs.get("closure")):
+            return args, {**kwargs, "closure": self.outside(kwargs["closure"])}
+        return None
+
+    def outside(self, closure: Any) -> Any:
+        """The closure that an optimizer calls to have the loss once more: forward and backward, no part of its step."""
+
+        def work(*args: Any, **kwargs: Any) -> Any:
+            name, self.optimizer = self.optimizer, None
+            try:
+                return closure(*args, **kwargs)
+            finally:
+                self.optimizer = name
+
+        return work
 
     def leave_optimizer(self, optimizer: Any, args: Any, kwargs: Any) -> None:
+        if self.foreign():
+            return
         self.optimizer = None
         self.step += 1
         self.modules.clear()

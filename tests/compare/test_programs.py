@@ -343,6 +343,9 @@ def conjugated_and_negated_views():
 
 def large_values():
     x = torch.tensor([3e38, -3e38, 1.0, torch.inf], device=DEVICE)
+    for seed in range(3):  # sums of infinities of both signs: NaN or infinite, as rounding and order have it
+        torch.manual_seed(seed)
+        (torch.randn(1, 6) * 1e34).to(DEVICE) @ (torch.randn(6, 8) * 1e16).to(DEVICE)
     return x / 3, x.exp(), x.neg() - x / 2
 
 
@@ -352,6 +355,7 @@ def compiled():
         return (x.sin() + 1).cos()
 
     function(batch())
+    torch.compile(torch.sin, backend="eager", fullgraph=True)(batch())
 
 
 def lazy_modules():

@@ -1,6 +1,7 @@
 """The recorder: what it compares, what it says about a call, and that a right device leaves nothing to report."""
 
 import copy
+import threading
 
 import pytest
 import torch
@@ -57,6 +58,60 @@ def test_where_a_call_happens():
     assert backward.stack[0] == backward.forward_stack[0] == forward.stack[0]
     optimizers = [c for c in calls.values() if c.phase == "optimizer"]
     assert optimizers and all(c.module == "SGD.step" for c in optimizers)
+
+
+@pytest.mark.parametrize("as_keyword", (False, True))
+def test_the_closure_of_an_optimizer_is_no_part_of_its_step(as_keyword):
+    model = nn.Sequential(nn.Linear(3, 4), nn.Tanh()).to("minitorch")
+    optimizer = torch.optim.LBFGS(model.parameters(), max_iter=2)
+    x = torch.randn(5, 3, device="minitorch")
+
+    def closure():
+        optimizer.zero_grad()
+        loss = model(x).square().sum()
+        loss.backward()
+        return loss
+
+    report = compare.run(lambda: optimizer.step(closure=closure) if as_keyword else optimizer.step(closure), keep=1000)
+    calls = {c.op.split(".")[0]: c for c in report.store.kept()}
+    forward, backward = calls["aten::tanh"], calls["aten::tanh_backward"]
+    assert (forward.phase, forward.module) == ("forward", "Sequential.1")
+    assert (backward.phase, backward.module) == ("backward", "Sequential.1") and backward.forward > 0
+    assert (calls["aten::dot"].phase, calls["aten::dot"].module) == ("optimizer", "LBFGS.step")
+
+
+def test_modules_and_optimizers_of_another_thread_name_nothing():
+    model, x = nn.Sequential(nn.Linear(3, 4), nn.Tanh()).to("minitorch"), torch.randn(5, 3, device="minitorch")
+    inside, leave = threading.Event(), threading.Event()
+
+    class Waits(nn.Module):
+        def forward(self):
+            inside.set()
+            assert leave.wait(30)
+
+    def elsewhere():
+        torch.optim.SGD([torch.zeros(1)], lr=0.1).step()
+        Waits()()
+
+    def work():
+        thread = threading.Thread(target=elsewhere)
+        thread.start()
+        assert inside.wait(30)
+        model(x).sum().backward()
+        leave.set()
+        thread.join()
+
+    report = compare.run(work, keep=1000)
+    calls = {c.op.split(".")[0]: c for c in report.store.kept()}
+    assert calls["aten::tanh"].module == calls["aten::tanh_backward"].module == "Sequential.1"
+    assert report.data()["run"]["steps"] == 0
+
+
+def test_higher_order_operators_run_uncompared():
+    x = torch.randn(5, device="minitorch")
+    report = compare.run(lambda: torch.cond(torch.tensor(True), torch.sin, torch.cos, (x,)))
+    assert report.ended == "finished" and torch.equal(report.result, x.sin())
+    assert any("cond: what runs inside" in note for note in report.data()["notes"])
 
 
 def test_random_operators_draw_the_same_numbers():

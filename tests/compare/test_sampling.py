@@ -1,4 +1,4 @@
-"""A sampled comparison leaves the dispatcher for whole training steps, and comes back."""
+"""A sampled comparison leaves the dispatcher for training steps, and comes back."""
 
 import itertools
 import threading
@@ -7,6 +7,7 @@ import pytest
 import torch
 from torch import nn
 from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils.checkpoint import checkpoint
 
 from minitorch_backend import compare, kernels
 from minitorch_backend.compare.sampling import PATIENCE, PERIOD
@@ -173,7 +174,7 @@ def test_steps_of_another_thread_change_nothing():
         ours.steps(1)
 
     report = compare.run(work, every=EVERY)
-    assert report.recorder.sampling.watched == 1 and report.recorder.sampling.steps == 1
+    assert report.recorder.sampling.watched == 1 and report.recorder.sampling.turn == 2
 
 
 def test_a_program_may_end_in_a_pause_with_an_exception():
@@ -185,3 +186,77 @@ def test_a_program_may_end_in_a_pause_with_an_exception():
 
     report = compare.run(work, every=EVERY)
     assert report.error.strip().endswith("KeyError: 'of the program'") and stack() == 0
+
+
+def test_a_mode_that_takes_over_within_each_step_is_no_obstacle_to_the_next():
+    training = Training()
+    optimizer = next(training.turns)
+
+    def work():
+        for _ in range(2 * PERIOD + 1):
+            loss = training.model(training.x).square().sum()
+            with Doubles():
+                loss.backward()
+                optimizer.step()
+            optimizer.zero_grad()
+
+    report = compare.run(work, every=EVERY)
+    assert report.data()["run"]["watched"] == 3 and stack() == 0
+
+
+@pytest.mark.parametrize("subject", ("minitorch", "cpu"))
+def test_the_inside_of_a_backward_pass_changes_nothing(subject):
+    """The autograd engine puts the stack of modes back when it is done with a node."""
+    model = Training().model.to(subject)
+    x = torch.randn(6, 4).to(subject)
+    optimizers = {p: torch.optim.SGD([p], lr=0.01) for p in model.parameters()}
+
+    def step(parameter):
+        optimizers[parameter].step()
+        parameter.grad = None
+
+    def checkpointed(count):
+        for _ in range(count):
+            checkpoint(model, x, use_reentrant=False).square().sum().backward()
+
+    def work():
+        checkpointed(PATIENCE * PERIOD)
+        for _ in range(PERIOD):
+            checkpointed(1)
+            optimizer.step()
+            optimizer.zero_grad()
+        checkpointed(3 * PATIENCE * PERIOD)
+        for parameter in model.parameters():
+            parameter.register_post_accumulate_grad_hook(step)
+        checkpointed(2 * PERIOD)
+
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+    report = compare.run(work, subject=subject, every=EVERY)
+    assert report.ended == "finished" and report.clean and stack() == 0
+
+
+@pytest.mark.parametrize("steps", range(1, PERIOD + 2))
+def test_what_comes_between_steps_is_watched(steps):
+    """A short validation, wherever it falls, and what follows the training."""
+    training = Training()
+
+    def work():
+        training.steps(steps)
+        with torch.no_grad():
+            training.model(training.x).cosh()
+        training.steps(steps)
+        training.x.sinh()
+
+    report = compare.run(work, every=EVERY)
+    assert compared(report, "aten::cosh") == compared(report, "aten::sinh") == 1
+
+
+def test_a_module_of_a_kind_not_seen_yet_is_watched():
+    training, head = Training(), nn.Softplus()
+
+    def work():
+        training.steps(2)
+        head(training.model(training.x))
+
+    report = compare.run(work, every=EVERY)
+    assert compared(report, "aten::softplus") == 1
