@@ -191,7 +191,7 @@ MT_OPERATORS(aten, PrivateUse1, m) {
   structured<at::native::structured_pow_Scalar_out>(m, "pow.Scalar", nullptr, "pow.Scalar_out");
 
   m.impl("rsub.Tensor",
-         MT_CHECKED((at::Tensor(*)(const at::Tensor&, const at::Tensor&, const at::Scalar&))(at::native::rsub)));
+         MT_CHECKED((at::Tensor (*)(const at::Tensor&, const at::Tensor&, const at::Scalar&))(at::native::rsub)));
   using TensorTensor = at::Tensor(const at::Tensor&, const at::Tensor&);
   using InplaceTensor = at::Tensor&(at::Tensor&, const at::Tensor&);
   using TensorScalar = at::Tensor(const at::Tensor&, const at::Scalar&);
