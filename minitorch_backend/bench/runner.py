@@ -10,7 +10,7 @@ from dataclasses import astuple, dataclass, field, replace
 
 import torch
 
-from minitorch_backend.bench import accuracy, memory, race, statistics
+from minitorch_backend.bench import accuracy, heap, memory, race, statistics
 from minitorch_backend.bench.accuracy import Accuracy
 from minitorch_backend.bench.case import Case, Work, compile_work, remembered_draws
 from minitorch_backend.bench.clock import clock_for
@@ -153,7 +153,8 @@ class Runner:
         start = time.perf_counter()
         unsure = len(result.visits) >= FEWEST_VISITS
         budget = replace(self.budget, seconds=self.budget.again) if unsure else self.budget
-        rounds = race.run(lanes, budget, self.watch)
+        with heap.filled():
+            rounds = race.run(lanes, budget, self.watch)
         result.visits.append(self._summary(rounds, time.perf_counter() - start))
         self.conclude(case, result)
 

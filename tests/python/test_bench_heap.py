@@ -36,6 +36,31 @@ def test_pinned_heap_keeps_large_blocks():
     assert faults("pinned") <= 64
 
 
+ROOM = """
+import contextlib, ctypes, sys, torch
+from minitorch_backend.bench import heap
+assert heap.pin() == "pinned"
+x, library = torch.ones(2**24), heap._pinned[0]
+library.malloc.restype, library.free.argtypes = ctypes.c_void_p, [ctypes.c_void_p]
+blocks = [library.malloc(8 * 2**20) for _ in range(41)]
+for block in blocks[:40]:  # the last one keeps the room apart from the heap's end
+    library.free(block)
+with heap.filled() if sys.argv[1] == "filled" else contextlib.nullcontext():
+    places = [x.exp().data_ptr() for call in range(9)]
+print(sum(blocks[0] <= place < blocks[-1] for place in places))
+"""
+
+
+@pytest.mark.skipif(heap.pin() != "pinned", reason="the C library is not glibc")
+def test_large_outputs_find_no_room_in_a_filled_heap():
+    """How many of nine outputs of 64 MiB lie in the heap, in which 320 are free."""
+    found = [
+        int(subprocess.run([sys.executable, "-c", ROOM, how], capture_output=True, text=True, check=True).stdout)
+        for how in ("as it is", "filled")
+    ]
+    assert found[0] > 0 and found[1] == 0
+
+
 class Library:
     def __init__(self, answer):
         self.answer, self.calls = answer, []
