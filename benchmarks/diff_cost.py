@@ -48,7 +48,7 @@ WAYS: dict[str, dict | None] = {
     "every 50": {"every": 50},
 }
 TURNS = (("plain", "everything", "streaming", "native"), ("plain", "every 50"))
-LONGER = 15  # times as many steps for the second turns
+LONGER = 30  # times as many steps for the second turns
 LIMITS = {"everything": 6.0, "every 50": 1.3}
 MEMORY_LIMIT = 4.0
 WARM = 6
