@@ -71,7 +71,11 @@ def choose_cases(
     except (LookupError, FileNotFoundError, ValueError) as error:
         raise click.ClickException(str(error)) from None
     except re.error as error:
-        raise click.BadParameter(f"{only!r} is not a regular expression: {error}", param_hint="--only") from None
+        raise bad_pattern(only, error) from None
+
+
+def bad_pattern(only: str, error: re.error) -> click.BadParameter:
+    return click.BadParameter(f"{only!r} is not a regular expression: {error}", param_hint="--only")
 
 
 def list_cases(chosen: list[Case], console: Console) -> None:
@@ -212,9 +216,7 @@ class Command:
         try:
             done = [r for r in run.results.values() if re.search(self.only, r.name)]
         except re.error as error:
-            raise click.BadParameter(
-                f"{self.only!r} is not a regular expression: {error}", param_hint="--only"
-            ) from None
+            raise bad_pattern(self.only, error) from None
         if run.results and not done:
             close = cases_module.near(self.only, run.results)
             raise click.ClickException(f"no case of {self.given} matches {self.only!r}; {close}")

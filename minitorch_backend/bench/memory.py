@@ -6,14 +6,13 @@ may find room in memory that is resident already, so on our side the larger of i
 """
 
 import contextlib
-import ctypes
-import ctypes.util
 import gc
 import pathlib
 from typing import Any
 
 import torch
 
+from minitorch_backend._glibc import glibc
 from minitorch_backend.bench.case import Work
 from minitorch_backend.bench.clock import device_module, is_gpu, synchronize
 
@@ -37,8 +36,7 @@ def give_back() -> None:
             ours.empty_cache()
     if torch.cuda.is_initialized():
         torch.cuda.empty_cache()
-    library = ctypes.CDLL(ctypes.util.find_library("c") or None)
-    if hasattr(library, "malloc_trim"):
+    if (library := glibc()) is not None:
         library.malloc_trim(0)
 
 

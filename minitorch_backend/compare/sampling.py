@@ -65,8 +65,7 @@ class Sampling:
 
     def looked(self, func: Any) -> None:
         """A call of an operator was looked at."""
-        if self.every > 1:
-            self.left[func] = self.left.get(func, 0) + self.every - self.weight
+        self.left[func] = self.left.get(func, 0) + self.every - self.weight
 
     def elsewhere(self) -> bool:
         """Whether what happens is no part of the program's course: another thread, or the inside of a backward pass.

@@ -235,6 +235,9 @@ class PointwiseOverride(Override):
         if len(tensors) != len(new.body.inputs):
             raise ValueError(f"{name} has {len(tensors)} tensors, the expression {len(new.body.inputs)} inputs")
         self.new, self.differentiable, self.count = new, differentiable, len(tensors)
+        arguments = operator.functional._schema.arguments
+        self.names = [a.name for a in arguments]
+        self.defaults = {a.name: a.default_value for a in arguments[self.count :]}
         wanted = overriding.check_dtypes(dtypes)
         self.formulas: dict[str, Any] = {}  # PyTorch's kernels for autograd, of the calls that are not ours
         super().__init__(
@@ -257,11 +260,8 @@ class PointwiseOverride(Override):
 
     def _takes(self, args: tuple, kwargs: dict) -> bool:
         """Not integers, nor where a further argument is not as by default: no expression has alpha of an addition."""
-        names = [a.name for a in self.operator.functional._schema.arguments]
-        defaults = {a.name: a.default_value for a in self.operator.functional._schema.arguments}
-        further = {**dict(zip(names, args, strict=False)), **kwargs}
-        tensors = set(list(names)[: self.count])
-        plain = all(value == defaults[name] for name, value in further.items() if name in defaults.keys() - tensors)
+        given = {**dict(zip(self.names, args, strict=False)), **kwargs}
+        plain = all(value == self.defaults[name] for name, value in given.items() if name in self.defaults)
         first = overriding.first_tensor(args)
         return plain and first is not None and first.is_floating_point() and super()._takes(args, kwargs)
 

@@ -61,9 +61,10 @@ def judged(function: Callable[[tuple], Any], arguments: tuple, ours: Callable[[t
 
     def all_compared(several: Iterable[tuple], least: int) -> list[Neighbour]:
         found: list[Neighbour] = []
+        size = 0
         for a in several:
             found.append(compared(a))
-            size = sum(t.nbytes for t in tensors_in([[n.native, n.truth, n.ours] for n in found]))
+            size += sum(t.nbytes for t in tensors_in([found[-1].native, found[-1].truth, found[-1].ours]))
             if len(found) >= least and size > MOST_BYTES:
                 break
         return found

@@ -1,6 +1,5 @@
 """How results of native CPU and minitorch are compared: values, dtype, strides, sharing of memory, errors."""
 
-import gc
 import math
 import re
 from collections.abc import Callable
@@ -323,7 +322,6 @@ def compare_values(ctx: Context, native: torch.Tensor, ours: torch.Tensor, what:
         torch.testing.assert_close(found, expected, rtol=rtol, atol=atol, equal_nan=True)
     except AssertionError as error:
         if found.nbytes > LARGE:
-            gc.collect()
             give_back()
         inexact = expected.dtype.is_floating_point or expected.dtype.is_complex
         near = inexact and (as_exact(ctx, expected, found, judge) or as_near_as_neighbours(ctx, expected, found, judge))
