@@ -7,8 +7,10 @@ from typing import Any
 import torch
 from torch.testing._internal.opinfo.core import OpInfo, SampleInput, UnaryUfuncInfo
 
+from minitorch_backend.bench.memory import give_back
 from tests.conformance.choices import ANY_OF_EQUAL, GAUGES, TIES, settle_gauge, settle_kth, settle_ties
 from tests.conformance.compare import (
+    LARGE,
     NO_JUDGE,
     Context,
     Judge,
@@ -239,5 +241,11 @@ def copied(sample: SampleInput) -> SampleInput:
 def samples_of(
     ctx: Context, limit: int | None, requires_grad: bool = False, at_most: int | None = None
 ) -> Iterator[SampleInput]:
-    """Copies of the samples, which took longer to make than a row needs, so that all variants use the same ones."""
-    return map(copied, evenly(made_samples(ctx.op, ctx.dtype, limit, requires_grad), at_most))
+    """Copies of the samples, which took longer to make than a row needs, so that all variants use the same ones. What
+    was made of a large one, and hangs together in cycles, is given back before the next.
+    """
+    for sample in map(copied, evenly(made_samples(ctx.op, ctx.dtype, limit, requires_grad), at_most)):
+        large = sum(t.nbytes for t in tensors_in(as_arguments(sample)) if t.layout == torch.strided) > LARGE
+        yield sample
+        if large:
+            give_back()
