@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Builds minitorch with CUDA and checks it on this machine's GPU, in parts that can be run one by one.
 #
-#   tools/gpu_check.sh RESULTS [PART...]     parts: build smoke cpp sanitizer python conformance models bench demo
+#   tools/gpu_check.sh RESULTS [PART...]     parts: build smoke cpp sanitizer python alone conformance models bench demo
 #
 # Without parts all of them run. Every part has a time limit of its own and writes RESULTS/PART*.log as it goes; a line
 # for each is added to RESULTS/summary.txt. What it needs: nvcc, CMake, Ninja, torch, pytest with xdist and timeout,
@@ -17,9 +17,9 @@ cd "$(dirname "$0")/.."
 results=${1:?usage: tools/gpu_check.sh RESULTS [PART...]}
 shift
 parts=("$@")
-[ ${#parts[@]} -gt 0 ] || parts=(build smoke cpp sanitizer python conformance models bench demo)
-mkdir -p "$results"
-results=$(cd "$results" && pwd)
+[ ${#parts[@]} -gt 0 ] || parts=(build smoke cpp sanitizer python alone conformance models bench demo)
+mkdir -p "$results" || exit
+results=$(cd "$results" && pwd) || exit
 python=${PYTHON:-python3}
 jobs=${JOBS:-$(nproc)}
 half=$((jobs / 2 > 0 ? jobs / 2 : 1))
@@ -99,14 +99,27 @@ one_file() {
 export -f one_file
 export python results
 
-part_python() {
+# Files that take most of the GPU's memory, and would take it from tests beside them: part alone runs them.
+hungry='/test_(gpu_hazards|large)\.py$'
+
+# files NAME LIMIT PROCESSES: the test files that it reads, so many at once.
+files() {
   local start=$SECONDS
   mkdir -p "$results/python"
   # shellcheck disable=SC2016
   MINITORCH_BACKEND=cuda MINITORCH_FALLBACK=error OMP_NUM_THREADS=2 \
-    MINITORCH_LAUNCH_BLOCKING=${MINITORCH_LAUNCH_BLOCKING:-1} timeout --kill-after=10 "$(limit python 560)" \
-    xargs -P "$half" -I{} bash -c 'one_file {}' < <(ls tests/python/test_*.py) 2>&1 | tee -a "$results/summary.txt"
-  echo "python: $((SECONDS - start)) s" | tee -a "$results/summary.txt"
+    MINITORCH_LAUNCH_BLOCKING=${MINITORCH_LAUNCH_BLOCKING:-1} timeout --kill-after=10 "$(limit "$1" "$2")" \
+    xargs -P "$3" -I{} bash -c 'one_file {}' 2>&1 | tee -a "$results/summary.txt"
+  echo "$1: $((SECONDS - start)) s" | tee -a "$results/summary.txt"
+}
+
+part_python() {
+  # The longest first, so that nothing is left to wait for at the end.
+  files python 560 "$half" < <(ls -S tests/python/test_*.py | grep -Ev "$hungry")
+}
+
+part_alone() {
+  files alone 240 1 < <(ls tests/python/test_*.py | grep -E "$hungry")
 }
 
 part_conformance() {

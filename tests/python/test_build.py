@@ -60,6 +60,22 @@ def test_the_package_has_every_header_that_sources_of_the_user_need():
     assert ast.literal_eval(assigned["RUNTIME_HEADERS"]) == names
 
 
+def test_the_check_on_a_gpu_runs_every_test_file_once(tmp_path):
+    """Those that take the whole GPU run by themselves."""
+    interpreter = tmp_path / "interpreter"
+    interpreter.write_text('#!/bin/sh\necho "$@"\n')
+    interpreter.chmod(0o755)
+    ran = {}
+    for part in ("python", "alone"):
+        env = {**os.environ, "PYTHON": str(interpreter), "JOBS": "2"}
+        subprocess.run([ROOT / "tools/gpu_check.sh", tmp_path / part, part], env=env, check=True, capture_output=True)
+        ran[part] = {
+            log.stem for log in (tmp_path / part / "python").glob("*.log") if f"/{log.stem}.py" in log.read_text()
+        }
+    assert ran["alone"] == {"test_gpu_hazards", "test_large"}
+    assert ran["python"] == {f.stem for f in (ROOT / "tests/python").glob("test_*.py")} - ran["alone"]
+
+
 def test_package_that_is_not_built_says_how(tmp_path):
     with pytest.raises(ImportError, match="make setup"):
         _load.check_build(tmp_path / "_build_info.json")

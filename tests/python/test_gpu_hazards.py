@@ -53,15 +53,18 @@ def limit():
 
 
 def busy(milliseconds):
-    """Keeps the current stream at work for about so long."""
+    """Keeps the current stream at work for at least about so long, also where other processes use the GPU."""
     x = torch.ones(4096, 4096, device=DEVICE)
     x @ x
-    start, end = mt.Event(enable_timing=True), mt.Event(enable_timing=True)
-    start.record()
-    x @ x
-    end.record()
-    end.synchronize()
-    for _ in range(int(milliseconds / max(start.elapsed_time(end), 0.01)) + 1):
+    durations = []
+    for _ in range(4):
+        start, end = mt.Event(enable_timing=True), mt.Event(enable_timing=True)
+        start.record()
+        x @ x
+        end.record()
+        end.synchronize()
+        durations.append(start.elapsed_time(end))  # with what others did meanwhile: the least of them counts
+    for _ in range(int(milliseconds / max(min(durations), 0.01)) + 1):
         x @ x
 
 
@@ -69,19 +72,23 @@ def busy(milliseconds):
 def test_memory_freed_while_another_stream_uses_it():
     mt.empty_cache()
     side = mt.Stream()
-    x = torch.full((4 * MiB,), 3.0, device=DEVICE)
-    x[:8] * 2  # a kernel's first launch waits for the device
-    mt.synchronize()
-    where = x.data_ptr()
-    with mt.stream(side):
-        busy(100)
-        y = x * 2  # far behind on the side stream
-    x.record_stream(side)
-    del x
-    z = torch.full((4 * MiB,), 7.0, device=DEVICE)  # must not lie where y's kernel still has to read
-    assert z.data_ptr() != where
-    side.synchronize()
-    assert (y == 6).all().item() and (z == 7).all().item()
+    for milliseconds in (100, 1000):  # once more where this process was held up for so long that there was no overlap
+        x = torch.full((4 * MiB,), 3.0, device=DEVICE)
+        x[:8] * 2  # a kernel's first launch waits for the device
+        mt.synchronize()
+        where = x.data_ptr()
+        with mt.stream(side):
+            busy(milliseconds)
+            y = x * 2  # far behind on the side stream
+        x.record_stream(side)
+        del x
+        z = torch.full((4 * MiB,), 7.0, device=DEVICE)  # must not lie where y's kernel still has to read
+        overlapped = not side.query()
+        side.synchronize()
+        assert (y == 6).all().item() and (z == 7).all().item()
+        if overlapped:
+            break
+    assert overlapped and z.data_ptr() != where
     del y, z
     # Once the stream is past it, the memory comes back.
     found = [torch.empty(4 * MiB, device=DEVICE) for _ in range(4)]
@@ -200,7 +207,8 @@ def test_a_gpu_full_of_somebody_elses_memory():
     torch.ones(1, device=DEVICE)
     mt.empty_cache()
     with full_gpu(700):
-        assert mt.mem_get_info()[0] < 2 * GiB
+        if mt.mem_get_info()[0] >= 4 * GiB:
+            pytest.skip("a third process has given memory back")
         with pytest.raises(torch.OutOfMemoryError) as error:
             torch.empty(4 * GiB, dtype=torch.uint8, device=DEVICE)
         text = str(error.value)
@@ -229,8 +237,8 @@ except torch.OutOfMemoryError as error:
 WORKER = """
 import torch, minitorch_backend
 x = torch.randn(8192, 8192, device="minitorch").requires_grad_()
-print("begun", flush=True)
 try:
+    print("begun", flush=True)
     while True:
         y = x
         for _ in range(4):

@@ -18,7 +18,7 @@ def test_a_stream_waits_for_another(how):
     (x + 1).sum()  # a kernel's first launch waits for the device
     mt.synchronize()
     with mt.stream(side):
-        busy(50)
+        busy(200)
         x.add_(3)
         event = side.record_event()
     assert not event.query()
@@ -39,7 +39,7 @@ def test_a_copy_to_pinned_memory_returns_before_it_is_done():
     x = torch.full((16 * MiB,), 5, dtype=torch.uint8, device=DEVICE)
     host = torch.zeros(16 * MiB, dtype=torch.uint8).pin_memory()
     mt.synchronize()
-    busy(50)
+    busy(200)
     host.copy_(x, non_blocking=True)
     done = mt.current_stream().record_event()
     assert not done.query()

@@ -1,5 +1,7 @@
 """Kernels of a user's own: operators replaced and restored, elementwise expressions, and what is wrong with bad ones."""
 
+import subprocess
+
 import pytest
 import torch
 import torch.nn.functional as F
@@ -167,6 +169,18 @@ def test_nvrtc_compiles(monkeypatch):
     monkeypatch.setattr(compiler, "nvcc", lambda: None)
     with pytest.raises(kernels.CompileError, match="NVRTC takes a __global__ function silu"):
         compiled.CompiledKernel(CUDA_SILU, schema.find("aten::silu"), cuda=True).prepare(torch.float32)
+
+
+def test_headers_stand_without_a_standard_library(tmp_path):
+    """What a CUDA source includes is complete with the texts that NVRTC is given, which has no others."""
+    for name, text in nvrtc.headers().items():
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text(text)
+    source = tmp_path / "kernel.cu"
+    source.write_text(compiled.prelude("silu", torch.float32, CUDA_POINTWISE))
+    options = ["-E", "-x", "c++", "-std=c++20", "-nostdinc", "-nostdinc++", "-D__CUDACC_RTC__", f"-I{tmp_path}"]
+    done = subprocess.run([compiler.cxx(), *options, source], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
 
 
 def test_names():

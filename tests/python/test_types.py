@@ -7,6 +7,10 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
+pytest.importorskip("mypy")
+
 ROOT = Path(__file__).parents[2]
 
 WITH_PLUGIN = """

@@ -185,6 +185,14 @@ void eigh_items(const Vec<real_t<T>>& w, const Mat<T>& v, const Vec<int32_t>& in
   using R = real_t<T>;
   const int64_t n = v.rows, count = v.count;
   if (n == 0) return clear_info(info, count);
+  if (n == 1) {  // the value of a number is the number, whether finite or not
+    for_each_element(1, 1, count, [=] __device__(int64_t item, int64_t, int64_t) {
+      w.at(item, 0) = real_part(v.at(item, 0, 0));
+      if (vectors) v.at(item, 0, 0) = T(1);
+      info.at(item, 0) = 0;
+    });
+    return;
+  }
   const cudaStream_t stream = cuda::current_stream();
   const auto blocks = static_cast<unsigned>(count);
   const Matrices<D> memory_a(n, n, count), memory_b(n, n, count), memory_x(n, n, count), memory_y(n, n, count);

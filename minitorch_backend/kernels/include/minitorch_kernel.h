@@ -7,10 +7,12 @@
 #include <omp.h>
 #endif
 
-#include <atomic>
 #include <cstdint>
+#if !defined(__CUDACC_RTC__)  // which has no C++ library and compiles no host code
+#include <atomic>
 #include <exception>
 #include <stdexcept>
+#endif
 
 #include "core/half.h"
 
