@@ -19,7 +19,7 @@ import torch
 
 from minitorch_backend import coverage
 from tests.conformance import results
-from tests.conformance.expected_failures import EXPECTED_FAILURES
+from tests.conformance.expected_failures import Expected, expected_on
 from tests.conformance.families import UNCLAIMED
 from tests.conformance.variants import VARIANTS
 
@@ -88,16 +88,20 @@ def conformance(run: dict | None) -> list[str]:
         *by_dtype(run),
     ]
     lines += ["", "Expected failures, strict: a row that begins to pass must leave the list.", ""]
-    for op, variants, dtypes, why in EXPECTED_FAILURES:
-        lines.append(
-            f"- `{op}`, {variants.replace(' ', ', ')}, {dtypes.replace(' ', ', ') if dtypes else 'all'}: {why}"
-        )
+    lines += [entry(e) for e in expected_on(torch.__version__, "cpu")]
     by_reason = collections.defaultdict(list)
     for name, why in UNCLAIMED.items():
         by_reason[why].append(f"`{name}`")
     lines += ["", "Entries that are left out:", "", "| entries | why |", "|---|---|"]
     lines += [f"| {', '.join(entries)} | {why} |" for why, entries in by_reason.items()]
     return [*lines, ""]
+
+
+def entry(e: Expected) -> str:
+    """A line about an expected failure."""
+    dtypes = e.dtypes.replace(" ", ", ") if e.dtypes else "all"
+    since = f" (torch before {e.before})" if e.before else ""
+    return f"- `{e.op}`, {e.variants.replace(' ', ', ')}, {dtypes}: {e.reason}{since}"
 
 
 def by_dtype(run: dict) -> list[str]:
@@ -128,7 +132,7 @@ def on_cuda(run: dict | None) -> list[str]:
         "",
         f"{about['device']}, torch {about['torch']}, commit {about['commit'][:10]}, {about['date'][:10]}, "
         f"{samples_of(run)}: {checked:,} rows, {total['p']:,} pass "
-        f"({100 * total['p'] / checked:.2f} %), {total['x']:,} are expected to fail as on the CPU, "
+        f"({100 * total['p'] / checked:.2f} %), {total['x']:,} are expected to fail, "
         f"{total['F']:,} fail. Compared with native CPU; of operators that draw random numbers only what is not "
         "random. Where a cell has two numbers, the second one counts the rows that do not pass.",
         "",
@@ -141,6 +145,9 @@ def on_cuda(run: dict | None) -> list[str]:
         for dtype, letters in dtypes.items()
         if "F" in letters
     ]
+    expected = [entry(e) for e in expected_on(about["torch"], "cuda")]
+    if expected:
+        lines += ["Expected failures there, strict:", "", *expected, ""]
     return [*lines, *(["Rows that fail:", "", *failing, ""] if failing else [])]
 
 

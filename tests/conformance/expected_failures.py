@@ -1,14 +1,40 @@
-"""Claimed rows that do not pass, each with the reason. Strict: a row that begins to pass must leave this list.
+"""Claimed rows that do not pass, each with the reason. Strict: a row that begins to pass must leave this list."""
 
-`(op, variants, dtypes, reason)`; variants and dtypes are separated by blanks, None stands for all that native has.
-"""
+from typing import NamedTuple
 
-EXPECTED_FAILURES: tuple[tuple[str, str, str | None, str], ...] = ()
+import torch
+
+import minitorch_backend
+from tests.older_torch import version
 
 
-def reason(op: str, variant: str, dtype: str) -> str | None:
-    """Why this row is expected to fail, or None."""
-    for name, variants, dtypes, why in EXPECTED_FAILURES:
-        if name == op and variant in variants.split() and (dtypes is None or dtype in dtypes.split()):
-            return why
+class Expected(NamedTuple):
+    """Rows of one operator; `variants` and `dtypes` are separated by blanks."""
+
+    op: str
+    variants: str
+    dtypes: str | None  # None: all that native has
+    reason: str
+    before: str = ""  # the torch version from which on they pass
+    backend: str = ""  # the only one on which they fail
+
+    def counts(self, torch_version: str, backend: str) -> bool:
+        """Whether the entry is about this torch and backend."""
+        older = not self.before or version(torch_version) < version(self.before)
+        return older and self.backend in ("", backend)
+
+
+EXPECTED_FAILURES: tuple[Expected, ...] = ()
+RUNNING = (torch.__version__, minitorch_backend._C.backend_name())
+
+
+def expected_on(torch_version: str, backend: str) -> list[Expected]:
+    return [e for e in EXPECTED_FAILURES if e.counts(torch_version, backend)]
+
+
+def reason(op: str, variant: str, dtype: str, where: tuple[str, str] = RUNNING) -> str | None:
+    """Why this row is expected to fail with that torch and backend, or None."""
+    for e in expected_on(*where):
+        if e.op == op and variant in e.variants.split() and (e.dtypes is None or dtype in e.dtypes.split()):
+            return e.reason
     return None

@@ -31,7 +31,7 @@ def judged(row: dict) -> str:
 
 
 def on_cuda(row: dict) -> str:
-    """A row's letter there: the list of expected failures is the CPU's, and what fails beside it is recorded."""
+    """A row's letter on a GPU, where what fails beside the expected failures is recorded too."""
     status = judged(row)
     return "p" if status == "unexpected pass" else LETTER.get(status, "F")
 

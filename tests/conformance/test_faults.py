@@ -14,6 +14,7 @@ from torch.testing._internal.common_methods_invocations import op_db
 from torch.testing._internal.opinfo.core import OpInfo
 
 from tests.conformance.checks import applies, run_row
+from tests.conformance.choices import settle_tied_gradient
 from tests.conformance.compare import Judge, Neighbour, usually_as_exact
 from tests.conformance.crossing import DEVICE
 from tests.conformance.variants import VARIANTS
@@ -186,3 +187,21 @@ def test_errors_are_judged_by_what_is_usual(beyond: float, usual_of_ours: float,
     )
     found = torch.tensor([beyond, 0.0], dtype=torch.float64)
     assert usually_as_exact(found, torch.full((2,), 0.01), torch.tensor(0.8), judge) is exact
+
+
+@pytest.mark.parametrize("dim", [0, -1])
+@pytest.mark.parametrize(
+    ("ours", "right"),
+    [
+        ([0, 5, 0, 7], True),  # another one of the equal elements
+        ([0, 0, 5, 7], False),  # an element that is not equal
+        ([0, 6, 0, 7], False),
+        ([5, 5, 0, 7], False),
+    ],
+)
+def test_a_gradient_may_go_to_another_one_of_equal_elements(ours: list, right: bool, dim: int):
+    x, native, found = (torch.tensor([v], dtype=torch.float16) for v in ([2, 2, 1, 3], [5, 0, 0, 7], ours))
+    if dim == 0:
+        x, native, found = x.t(), native.t(), found.t()
+    settle_tied_gradient("topk", (x, (2, dim), {}), native, found)
+    assert torch.equal(native, found) is right

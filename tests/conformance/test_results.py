@@ -11,7 +11,7 @@ from minitorch_backend import coverage
 from tests import older_torch
 from tests.conformance import results
 from tests.conformance.checks import applies
-from tests.conformance.expected_failures import EXPECTED_FAILURES, reason
+from tests.conformance.expected_failures import EXPECTED_FAILURES, Expected, expected_on, reason
 from tests.conformance.families import CLAIMED
 from tests.conformance.variants import SAMPLES, VARIANTS
 
@@ -31,17 +31,42 @@ def test_results_cover_the_claims():
 
 def test_failures_are_those_expected():
     """An expected failure is one in the results, and every other row passes or has nothing to check."""
-    used = set()
+    used, where = set(), (torch.__version__, "cpu")
     for op, dtypes in results.read()["rows"].items():
         for dtype, letters in dtypes.items():
             for variant, letter in zip(VARIANTS, letters, strict=True):
-                why = reason(op, variant, dtype)
+                why = reason(op, variant, dtype, where)
                 if not applies(OPS[op], getattr(torch, dtype), variant):
                     assert letter == "-", (op, dtype, variant)
                 elif letter != "-":
                     assert letter == ("p" if why is None else "x"), (op, dtype, variant)
                 used.add((op, why) if letter == "x" else None)
-    assert {(op, why) for op, _, _, why in EXPECTED_FAILURES} <= used
+    assert {(e.op, e.reason) for e in expected_on(*where)} <= used
+
+
+def test_failures_on_a_gpu_are_those_expected_there():
+    run = results.read(results.CUDA_PATH)
+    where = (run["about"]["torch"], "cuda")
+    failing = {
+        (op, variant, dtype): letter
+        for op, dtypes in run["rows"].items()
+        for dtype, letters in dtypes.items()
+        for variant, letter in zip(VARIANTS, letters, strict=True)
+        if letter not in "p-"
+    }
+    for (op, variant, dtype), letter in failing.items():
+        assert letter == ("F" if reason(op, variant, dtype, where) is None else "x"), (op, variant, dtype)
+    for e in expected_on(*where):
+        assert any(row[0] == e.op and row[1] in e.variants.split() for row in failing), e
+
+
+def test_an_expected_failure_is_of_its_torch_and_backend():
+    e = Expected("exp", "vmap func", "float32", "why", before="2.13", backend="cuda")
+    assert e.counts("2.11.0+cu130", "cuda") and e.counts("2.12.1", "cuda")
+    assert not e.counts("2.13.0+cpu", "cuda") and not e.counts("2.14.0a0", "cuda") and not e.counts("2.11.0", "cpu")
+    anywhere = Expected("exp", "forward", None, "why")
+    assert anywhere.counts("2.11.0", "cpu") and anywhere.counts("2.14.0", "cuda")
+    assert all(e.before in ("", "2.12", "2.13") and e.backend in ("", "cpu", "cuda") for e in EXPECTED_FAILURES)
 
 
 def test_few_rows_are_expected_to_fail():

@@ -9,7 +9,16 @@ from torch.testing._internal.opinfo.core import SampleInput
 from torch.utils._pytree import tree_flatten, tree_map_only, tree_unflatten
 
 from tests.conformance.calls import HOST_INDICES, as_arguments, crossed, judged, samples_of
-from tests.conformance.choices import ANY_OF_EQUAL, GAUGES, TIES, UNORDERED, settle_gauge, settle_kth, settle_ties
+from tests.conformance.choices import (
+    ANY_OF_EQUAL,
+    GAUGES,
+    TIES,
+    UNORDERED,
+    settle_gauge,
+    settle_kth,
+    settle_tied_gradient,
+    settle_ties,
+)
 from tests.conformance.compare import (
     Context,
     Mismatch,
@@ -130,6 +139,9 @@ def check_func(ctx: Context, limit: int | None) -> None:
                 raise Mismatch(f"sample {i}, {what}: {error}") from None
             if expected.error is None:
                 for j, (n, o) in enumerate(zip(expected.result, found.result, strict=True)):
+                    if j == 0 and (ctx.op.name in TIES or ctx.op.name in ANY_OF_EQUAL):
+                        batched = inputs[0].dim() > chosen[0].dim()
+                        settle_tied_gradient(ctx.op.name, (inputs[0], *as_arguments(sample)[1:]), n, o, batched)
                     compare_gradient(ctx, n, o, f"sample {i}, {what}, argument {j}", judge.part(j))
             ctx.cases += 1
 
