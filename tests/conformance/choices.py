@@ -85,8 +85,8 @@ def settle_tied_gradient(name: str, arguments: tuple, native: Any, ours: Any, ba
 
     def in_order(gradient: torch.Tensor) -> torch.Tensor:
         """Sorted by the elements, and among equal ones by size."""
-        by_size = gradient.sort(dim, stable=True).indices
-        by_element = x.detach().gather(dim, by_size).sort(dim, stable=True).indices
+        by_size = gradient.sort(dim=dim, stable=True).indices
+        by_element = x.detach().gather(dim, by_size).sort(dim=dim, stable=True).indices
         return gradient.gather(dim, by_size.gather(dim, by_element))
 
     if torch.allclose(in_order(native.detach()), in_order(ours.detach().cpu()), 0, 0, equal_nan=True):

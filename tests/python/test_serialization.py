@@ -163,6 +163,63 @@ def test_pinned_memory():
         moved.pin_memory()
     with pytest.raises(RuntimeError, match="Only dense CPU tensors can be pinned"):
         torch.empty(2, device="minitorch", pin_memory=True)
+
+
+def test_pinned_memory_is_given_back():
+    torch.ones(5).pin_memory()
     torch.accelerator.empty_host_cache()
-    loader = torch.utils.data.DataLoader([torch.ones(2), torch.zeros(2)], batch_size=1, pin_memory=True)
-    assert all(batch.is_pinned() for batch in loader)
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_a_loader_pins_its_batches(workers):
+    data = [(torch.full((1000,), float(i)), {"index": i}) for i in range(12)]
+    loader = torch.utils.data.DataLoader(
+        data, batch_size=4, pin_memory=True, num_workers=workers, multiprocessing_context="fork" if workers else None
+    )
+    found = []
+    for x, rest in loader:
+        assert x.is_pinned() and rest["index"].is_pinned()
+        moved = x.to("minitorch", non_blocking=True)
+        assert not moved.is_pinned()
+        found += (moved * 2)[:, -1].tolist()
+    assert found == [2.0 * i for i in range(12)]
+
+
+DEVICES = ["cpu", "minitorch", *(["cuda"] if torch.cuda.is_available() else [])]
+
+
+def a_step(model, optimizer, step):
+    x = torch.randn(6, 5, generator=torch.Generator().manual_seed(step)).to(model.weight.device)
+    optimizer.zero_grad()
+    model(x).square().mean().backward()
+    optimizer.step()
+
+
+def linear_and_optimizer(device):
+    model = torch.nn.Linear(5, 3)
+    with torch.no_grad():
+        model.weight.copy_(torch.linspace(-1, 1, 15).view(3, 5))
+        model.bias.zero_()
+    model.to(device)
+    return model, torch.optim.AdamW(model.parameters(), lr=0.1)
+
+
+@pytest.mark.parametrize("origin", DEVICES)
+@pytest.mark.parametrize("target", DEVICES)
+def test_training_goes_on_from_a_checkpoint_on_another_device(origin, target):
+    """Parameters, and an optimizer's state of tensors and numbers, moved by map_location."""
+    model, optimizer = linear_and_optimizer(origin)
+    for step in range(3):
+        a_step(model, optimizer, step)
+    file = saved({"model": model.state_dict(), "optimizer": optimizer.state_dict()})
+    state = torch.load(file, map_location=target, weights_only=True)
+    model, optimizer = linear_and_optimizer(target)
+    model.load_state_dict(state["model"])
+    optimizer.load_state_dict(state["optimizer"])
+    for step in range(3, 6):
+        a_step(model, optimizer, step)
+    assert model.weight.device.type == optimizer.state[model.weight]["exp_avg"].device.type == target
+    expected, optimizer = linear_and_optimizer("cpu")
+    for step in range(6):
+        a_step(expected, optimizer, step)
+    torch.testing.assert_close(model.weight.cpu(), expected.weight, rtol=1e-4, atol=1e-5)
