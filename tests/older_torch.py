@@ -25,7 +25,11 @@ CHANGES = [
         "cpu",
     ),
     ("2.13", r"test_reduce_grad.py::test_gradients\[aminmax\]", "aminmax has no derivative"),
-    ("2.13", r"test_serialization.py::test_pinned_memory_is_given_back", "torch.accelerator.empty_host_cache is missing"),
+    (
+        "2.13",
+        r"test_serialization.py::test_pinned_memory_is_given_back",
+        "torch.accelerator.empty_host_cache is missing",
+    ),
     ("2.13", r"test_matmul.py::test_errors_are_natives\[14\]", "native accepts the call"),
     (
         "2.13",
