@@ -25,6 +25,7 @@ PYBIND11_MODULE(_C, m) {
   bind_fallback(m);
   bind_generator(m);
   bind_bench(m);
+  bind_override(m);
   bind_compare(m);
   bind_storage(m);
 }

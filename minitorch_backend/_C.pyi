@@ -104,8 +104,18 @@ class ProbeOp:
     @property
     def name(self) -> str: ...
     copy: ClassVar[ProbeOp]
+    copy_streaming: ClassVar[ProbeOp]
     read: ClassVar[ProbeOp]
+    update: ClassVar[ProbeOp]
+    write: ClassVar[ProbeOp]
+    write_streaming: ClassVar[ProbeOp]
     multiply_add: ClassVar[ProbeOp]
+
+class OperatorHook:
+    active: bool
+    def __init__(self, name: str, shadow: str, key: str) -> None: ...
+    def put_in(self) -> None: ...
+    def take_out(self) -> None: ...
 
 class HollowOperator:
     def __init__(self, name: str, key: str) -> None: ...

@@ -8,6 +8,7 @@
 #include "bridge/tensor.h"
 #include "kernels/probe.h"
 #include "python/bindings.h"
+#include "python/quiet.h"
 #include "runtime/backend.h"
 #include "runtime/cpu/round_trip.h"
 
@@ -67,11 +68,6 @@ const std::map<std::string, Install>& hollow_operators() {
   return table;
 }
 
-// PyTorch warns whenever a kernel is replaced.
-struct Quiet : c10::WarningHandler {
-  void process(const c10::Warning&) override {}
-};
-
 // While it lives, an operator of one device is hollow.
 class HollowOperator {
  public:
@@ -80,8 +76,7 @@ class HollowOperator {
                                                   __LINE__)) {
     const auto found = hollow_operators().find(name);
     TORCH_CHECK(found != hollow_operators().end(), "aten::", name, " has no hollow form");
-    Quiet quiet;
-    const c10::WarningUtils::WarningHandlerGuard guard(&quiet);
+    const Quiet quiet;
     found->second(*library_, found->first.c_str());
   }
   void restore() { library_.reset(); }
@@ -101,7 +96,11 @@ void set_kernels_idle(bool idle) {
 void bind_bench(py::module& m) {
   py::enum_<ProbeOp>(m, "ProbeOp")
       .value("copy", ProbeOp::copy)
+      .value("copy_streaming", ProbeOp::copy_streaming)
       .value("read", ProbeOp::read)
+      .value("update", ProbeOp::update)
+      .value("write", ProbeOp::write)
+      .value("write_streaming", ProbeOp::write_streaming)
       .value("multiply_add", ProbeOp::multiply_add);
   m.def("probe", &run_probe, py::arg("op"), py::arg("dtype"), py::arg("a"), py::arg("b"), py::arg("repeats"));
   m.def("cache_line_round_trip", &cpu::cache_line_round_trip, py::call_guard<py::gil_scoped_release>());

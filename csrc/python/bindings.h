@@ -9,6 +9,7 @@ void bind_compare(py::module& m);
 void bind_fallback(py::module& m);
 void bind_generator(py::module& m);
 void bind_memory_trace(py::module& m);
+void bind_override(py::module& m);
 void bind_runtime(py::module& m);
 void bind_storage(py::module& m);
 

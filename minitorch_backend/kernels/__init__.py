@@ -55,7 +55,8 @@ def override(
     - ``triton``: a Triton kernel, called with results, arguments, the number of elements of the result and
       ``constants``, on ``grid(results..., arguments...)``.
 
-    All threads see it. PyTorch does not lock its table of operators: replace and restore one while no thread calls it.
+    All threads see it, and it may come and go while they call the operator: a call that has begun ends in the kernel
+    that it began in. Overrides of one operator form a chain, the newest first, and are restored in any order.
 
     ``dtypes`` (of the first tensor) limits it; other calls go to the original. Shapes and dtypes of the results are
     those that PyTorch says the operator has. Raises LookupError for a name that means no operator, CompileError with

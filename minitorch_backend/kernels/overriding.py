@@ -2,7 +2,6 @@
 
 import contextlib
 import threading
-import warnings
 from collections.abc import Callable, Iterable, Iterator
 from types import TracebackType
 from typing import Any
@@ -10,7 +9,7 @@ from typing import Any
 import torch
 from torch._prims_common.wrappers import _maybe_resize_out
 
-from minitorch_backend.kernels import compiled, schema
+from minitorch_backend.kernels import chain, compiled, schema
 from minitorch_backend.kernels.errors import KernelError
 
 KEY = "PrivateUse1"
@@ -30,57 +29,41 @@ class Override:
         self.operator, self.run, self.dtypes, self.title = operator, run, dtypes, title
         self.calls = 0  # how often the kernel, and not the original, did the work
         self.entered = 0  # ``with`` blocks that are open
-        self.library: torch.library.Library | None = None
-        self.originals: dict[str, Any] = {}
+        self.installed = False
         self.results: dict[Any, list[torch.Tensor]] = {}
 
     def __repr__(self) -> str:
-        return (
-            f"<{self.title} for {self.operator.name}, {'active' if self.library else 'not active'}, {self.calls} calls>"
-        )
+        state = "active" if self.installed else "not active"
+        return f"<{self.title} for {self.operator.name}, {state}, {self.calls} calls>"
 
     def install(self) -> "Override":
         with _changing:
-            if self.library is None:
-                self._put_in()
+            if not self.installed:
+                found = [(chain.chain(form, key), link) for form, key, link in self.links()]  # all, or none
+                for links, link in found:
+                    links.add(link)
+                self.installed = True
+                _active.append(self)
         return self
 
-    def _put_in(self) -> None:
-        library = torch.library.Library(self.operator.functional.namespace, "IMPL")
+    def links(self) -> list[tuple[torch._ops.OpOverload, str, chain.Link]]:
+        """What stands in for which form under which dispatch key."""
         forms = {self.operator.functional: self._functional}
         if self.operator.inplace is not None:
             forms[self.operator.inplace] = self._inplace
         if self.operator.out is not None:
             forms[self.operator.out] = self._out
-        with warnings.catch_warnings():
-            warnings.filterwarnings("ignore", message="(?s).*[Oo]verrid")
-            for form, function in forms.items():
-                name = form.name()
-                with contextlib.suppress(RuntimeError):  # an operator without a kernel goes to the fallback
-                    self.originals[name] = torch.library.get_kernel(name, KEY)
-                library.impl(name, function, KEY, with_keyset=True, allow_override=True)
-        self.library = library
-        _active.append(self)
+        return [(form, KEY, link) for form, link in forms.items()]
 
     def restore(self) -> None:
         """Put the operator back as it was. A second call does nothing."""
         with _changing:
             self.entered = 0
-            if self.library is None:
-                return
-            # Those of the same operator that came later hold our kernel as their original.
-            later = [o for o in _active[_active.index(self) + 1 :] if o.operator.name == self.operator.name]
-            for other in reversed(later):
-                other._take_out()
-            self._take_out()
-            for other in later:
-                other._put_in()
-
-    def _take_out(self) -> None:
-        self.library._destroy()
-        self.library = None
-        self.originals.clear()
-        _active.remove(self)
+            if self.installed:
+                for form, key, link in self.links():
+                    chain.chain(form, key).remove(link)
+                self.installed = False
+                _active.remove(self)
 
     def __enter__(self) -> "Override":
         with _changing:
@@ -92,14 +75,6 @@ class Override:
             self.entered -= 1
             if self.entered <= 0:  # the outermost block of several ends it
                 self.restore()
-
-    def _original(self, form: torch._ops.OpOverload, keys: Any, args: tuple, kwargs: dict) -> Any:
-        kernel = self.originals.get(form.name())
-        if kernel is None:
-            raise KernelError(
-                f"{form.name()} has no kernel on this device but the one given, which does not take this call"
-            )
-        return kernel.call_boxed(keys, *args, **kwargs)
 
     def _takes(self, args: tuple, kwargs: dict) -> bool:
         """Whether this call is for the kernel: its dtype was asked for, and it does not come from the kernel itself."""
@@ -117,29 +92,27 @@ class Override:
             inside.pop()
             self.calls += 1
 
-    def _functional(self, keys: Any, *args: Any, **kwargs: Any) -> Any:
-        if not self._takes(args, kwargs):
-            return self._original(self.operator.functional, keys, args, kwargs)
-        return self._compute(args, kwargs)
+    def _functional(self, below: chain.Below, keys: Any, args: tuple, kwargs: dict) -> Any:
+        return self._compute(args, kwargs) if self._takes(args, kwargs) else below(keys, args, kwargs)
 
-    def _inplace(self, keys: Any, *args: Any, **kwargs: Any) -> Any:
+    def _inplace(self, below: chain.Below, keys: Any, args: tuple, kwargs: dict) -> Any:
         if not self._takes(args, kwargs):
-            return self._original(self.operator.inplace, keys, args, kwargs)
+            return below(keys, args, kwargs)
         found = self._compute(args, kwargs)
         if not fits(found, args[0]):
-            return self._original(self.operator.inplace, keys, args, kwargs)  # it says what native says
+            return below(keys, args, kwargs)  # it says what native says
         return args[0].copy_(found)
 
-    def _out(self, keys: Any, *args: Any, **kwargs: Any) -> Any:
-        names = [a.name for a in self.operator.out._schema.arguments if a.is_out]
+    def _out(self, below: chain.Below, keys: Any, args: tuple, kwargs: dict) -> Any:
         if not self._takes(args, kwargs):
-            return self._original(self.operator.out, keys, args, kwargs)
+            return below(keys, args, kwargs)
+        names = [a.name for a in self.operator.out._schema.arguments if a.is_out]
         targets = [kwargs[name] for name in names]
         rest = {name: value for name, value in kwargs.items() if name not in names}
         found = self._compute(args, rest)
         found = list(found) if isinstance(found, (list, tuple)) else [found]
         if not all(map(fits, found, targets)):
-            return self._original(self.operator.out, keys, args, kwargs)
+            return below(keys, args, kwargs)
         for target, value in zip(targets, found, strict=True):
             _maybe_resize_out(target, value.shape)  # warns as native does
             target.copy_(value)
@@ -179,13 +152,16 @@ def fits(value: torch.Tensor, target: torch.Tensor) -> bool:
     return value.device == target.device and torch.can_cast(value.dtype, target.dtype)
 
 
-def first_tensor(values: Iterable[Any]) -> torch.Tensor | None:
+def tensors_of(values: Iterable[Any]) -> Iterator[torch.Tensor]:
     for value in values:
         if isinstance(value, torch.Tensor):
-            return value
-        if isinstance(value, (list, tuple)) and (inner := first_tensor(value)) is not None:
-            return inner
-    return None
+            yield value
+        elif isinstance(value, (list, tuple)):
+            yield from tensors_of(value)
+
+
+def first_tensor(values: Iterable[Any]) -> torch.Tensor | None:
+    return next(tensors_of(values), None)
 
 
 def _key(value: Any) -> Any:
@@ -208,9 +184,23 @@ def run_callable(function: Callable[..., Any]) -> Callable[..., Any]:
     def run(override: Override, args: tuple, kwargs: dict) -> Any:
         result = function(*args, **kwargs)
         check_results(override, result, override.expected(args, kwargs))
+        check_fresh(override, result, (*args, *kwargs.values()))
         return result
 
     return run
+
+
+def check_fresh(override: Override, result: Any, given: Iterable[Any]) -> None:
+    """Raises KernelError for a result in an input's memory, where the operator's is memory of its own."""
+    if any(r.alias_info is not None for r in override.operator.functional._schema.returns):
+        return
+    inputs = {memory for t in tensors_of(given) if (memory := t.untyped_storage().data_ptr())}
+    for value in tensors_of([result]):
+        if value.untyped_storage().data_ptr() in inputs:
+            raise KernelError(
+                f"the kernel for {override.operator.name} gives its input or a view of it; "
+                "the operator's result has memory of its own"
+            )
 
 
 def check_results(override: Override, result: Any, expected: list[torch.Tensor]) -> None:

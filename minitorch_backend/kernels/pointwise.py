@@ -9,6 +9,7 @@ from typing import Any
 import torch
 
 from minitorch_backend.kernels import compiled, expression, overriding, schema
+from minitorch_backend.kernels.chain import Below, Link
 from minitorch_backend.kernels.expression import VARIABLE, Expression
 from minitorch_backend.kernels.overriding import Override
 
@@ -239,7 +240,6 @@ class PointwiseOverride(Override):
         self.names = [a.name for a in arguments]
         self.defaults = {a.name: a.default_value for a in arguments[self.count :]}
         wanted = overriding.check_dtypes(dtypes)
-        self.formulas: dict[str, Any] = {}  # PyTorch's kernels for autograd, of the calls that are not ours
         super().__init__(
             operator, lambda override, args, kwargs: self._checked(new._run, args, kwargs), wanted, "elementwise kernel"
         )
@@ -249,14 +249,10 @@ class PointwiseOverride(Override):
         overriding.check_results(self, found, self.expected(args, kwargs))
         return found
 
-    def _put_in(self) -> None:
-        super()._put_in()
+    def links(self) -> list[tuple[torch._ops.OpOverload, str, Link]]:
         forms = {self.operator.functional: self._with_gradient, self.operator.inplace: self._with_gradient_inplace}
-        for form, function in forms.items() if self.differentiable else ():
-            if form is None:
-                continue
-            self.formulas[form.name()] = torch.library.get_kernel(form.name(), AUTOGRAD)
-            self.library.impl(form.name(), function, AUTOGRAD, with_keyset=True, allow_override=True)
+        more = [(form, AUTOGRAD, link) for form, link in forms.items() if form is not None]
+        return super().links() + (more if self.differentiable else [])
 
     def _takes(self, args: tuple, kwargs: dict) -> bool:
         """Not integers, nor where a further argument is not as by default: no expression has alpha of an addition."""
@@ -265,16 +261,16 @@ class PointwiseOverride(Override):
         first = overriding.first_tensor(args)
         return plain and first is not None and first.is_floating_point() and super()._takes(args, kwargs)
 
-    def _with_gradient(self, keys: Any, *args: Any, **kwargs: Any) -> torch.Tensor:
+    def _with_gradient(self, below: Below, keys: Any, args: tuple, kwargs: dict) -> torch.Tensor:
         if not self._takes(args, kwargs):
-            return self.formulas[self.operator.functional.name()].call_boxed(keys, *args, **kwargs)
+            return below(keys, args, kwargs)
         self.calls += 1
         return self._checked(self.new, args, kwargs)
 
-    def _with_gradient_inplace(self, keys: Any, *args: Any, **kwargs: Any) -> torch.Tensor:
+    def _with_gradient_inplace(self, below: Below, keys: Any, args: tuple, kwargs: dict) -> torch.Tensor:
         target = args[0]
         if not self._takes(args, kwargs):
-            return self.formulas[self.operator.inplace.name()].call_boxed(keys, *args, **kwargs)
+            return below(keys, args, kwargs)
         if torch.is_grad_enabled() and target.requires_grad and target.is_leaf:
             raise RuntimeError("a leaf Variable that requires grad is being used in an in-place operation.")
         self.calls += 1

@@ -79,7 +79,9 @@ PYTHON = {
     "exp": ("x.half()", "failed", "dtype torch.float16, the operator's has torch.float32"),
     "sin": ("x.cpu()", "failed", "is on cpu, not on minitorch"),
     "cos": ("None", "failed", "gave NoneType"),
-    "neg": ("x.mul_(-1)", "wrong", "writes into its input"),
+    "neg": ("x.mul_(-1).clone()", "wrong", "writes into its input"),
+    "abs": ("x", "failed", "gives its input or a view of it"),
+    "clone": ("x.view(-1).view(x.shape) if x.is_contiguous() else x", "failed", "gives its input or a view of it"),
     "erf": ("undefined(x)", "failed", "name 'undefined' is not defined"),
     "tanh": ("sys.exit(0)", "failed", "ended the process"),
 }
@@ -87,7 +89,7 @@ PYTHON = {
 
 def test_wrong_results_of_callables(tmp_path):
     path = tmp_path / "kernel.py"
-    lines = [f"kernels.override('aten::{name}', lambda x: {body})" for name, (body, _, _) in PYTHON.items()]
+    lines = [f"kernels.override('aten::{name}', lambda x, **options: {body})" for name, (body, _, _) in PYTHON.items()]
     path.write_text("import sys\nfrom minitorch_backend import kernels\n" + "\n".join(lines))
     findings = kernel_diff.diff(path)
     assert len(findings) == len(PYTHON)

@@ -9,7 +9,7 @@ import torch
 import torch.nn.functional as F
 
 from minitorch_backend import kernels
-from minitorch_backend.kernels import compiler
+from minitorch_backend.kernels import chain, compiler
 
 FIVE = "void silu(Tensor out, Tensor x) { auto o = out.ptr<scalar_t>(); for (int64_t i = 0; i < out.numel; i++) o[i] = 5; }"
 
@@ -229,3 +229,85 @@ def test_a_changed_header_is_compiled_anew(x, tmp_path):
         (tmp_path / "five.h").write_text(f"#define VALUE {value}\n")
         with kernels.override("aten::silu", source=source, flags=[f"-I{tmp_path}"]):
             assert F.silu(x).mean() == value
+
+
+CALLING = """
+import threading
+import torch
+from minitorch_backend import kernels
+
+x = torch.full((64,), 2.0, device="minitorch")
+out = torch.empty_like(x)
+over, wrong = threading.Event(), []
+packet = torch.ops.aten.silu
+
+def call():
+    while not over.is_set():
+        for result in (packet(x), packet.out(x, out=torch.empty_like(x)), packet.default(x)):
+            value = float(result[0])
+            if value not in (1.0, 3.0, 5.0) and abs(value - 1.7616) > 1e-3:
+                wrong.append(value)
+
+def change(number):
+    for _ in range(300):
+        first = kernels.override("aten::silu", lambda t: t * 0 + number)
+        second = kernels.override("aten::silu", lambda t: t * 0 + number)
+        first.restore()
+        second.restore()
+
+callers = [threading.Thread(target=call) for _ in range(4)]
+for t in callers:
+    t.start()
+changers = [threading.Thread(target=change, args=(n,)) for n in (1.0, 3.0, 5.0)]
+for t in changers:
+    t.start()
+for t in changers:
+    t.join()
+over.set()
+for t in callers:
+    t.join()
+assert not wrong, wrong[:5]
+assert not kernels.active() and abs(float(packet(x)[0]) - 1.7616) < 1e-3
+print("whole")
+"""
+
+
+def test_overrides_come_and_go_while_threads_call():
+    for _ in range(3):  # the first change of an operator is the dangerous one
+        done = subprocess.run([sys.executable, "-c", CALLING], capture_output=True, text=True, timeout=240)
+        assert done.returncode == 0 and done.stdout.strip() == "whole", done.stderr[-2000:]
+
+
+def test_a_call_that_has_begun_ends_where_it_began(x):
+    inside, go_on = threading.Event(), threading.Event()
+
+    def slow(t):
+        inside.set()
+        assert go_on.wait(60)
+        return F.silu(t) * 0 + 7  # the original is still reached from inside
+
+    found = []
+    older = kernels.override("aten::silu", lambda t: t * 0 + 1)
+    newer = kernels.override("aten::silu", slow)
+    thread = threading.Thread(target=lambda: found.append(F.silu(x)))
+    thread.start()
+    assert inside.wait(60)
+    older.restore()
+    newer.restore()
+    silu_is_back(x)
+    go_on.set()
+    thread.join()
+    assert bool((found[0] == 7).all())
+
+
+def test_an_idle_trampoline_is_taken_out(x):
+    with kernels.override("aten::silu", lambda t: t * 0 + 1):
+        pass
+    assert "override.cpp" in torch._C._dispatch_dump("aten::silu")
+    chain.withdraw()
+    assert "override.cpp" not in torch._C._dispatch_dump("aten::silu")
+    silu_is_back(x)
+    with kernels.override("aten::silu", lambda t: t * 0 + 1):
+        chain.withdraw()
+        assert bool((F.silu(x) == 1).all())
+    silu_is_back(x)
