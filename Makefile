@@ -60,6 +60,7 @@ lint: $(INSTALLED) ## ruff, clang-format, include layers, symbols per instructio
 	@clang-format --dry-run -Werror $(shell git ls-files 'csrc/*.h' 'csrc/*.cpp' 'csrc/*.cu' 'csrc/*.cuh' 'tests/cpp/*.cpp' 'tests/cpp/*.h')
 	@$(PY) tools/check_sources.py
 	@$(PY) tools/check_docs.py
+	@$(PY) tools/readme_figures.py
 	@$(PY) tools/check_isa_symbols.py $(BUILD)
 	@$(PY) tools/check_vectorised.py $(BUILD)
 
@@ -71,8 +72,9 @@ format: $(REQUIREMENTS) ## rewrite Python and C++ sources in the project's forma
 bench: $(INSTALLED) ## race every case against native torch: ratios, memory, share of the machine's limits (20 minutes)
 	@$(VENV)/bin/minitorch bench --check --plots out/bench
 
-benchmarks-page: $(INSTALLED) ## rewrite docs/benchmarks.md and its pictures from benchmarks/results
+benchmarks-page: $(INSTALLED) ## rewrite docs/benchmarks.md, its pictures and README's figures from benchmarks/results
 	@$(PY) tools/benchmarks_page.py
+	@$(PY) tools/readme_figures.py --write
 
 debug: $(REQUIREMENTS) ## build with AddressSanitizer and UBSan in its own folder; C++ tests, a smoke test and 200 conformance rows on it
 	@ASAN_OPTIONS=detect_leaks=0 tools/test_cpp.sh build/debug-cpp -DMINITORCH_SANITIZE=ON -DMINITORCH_ISAS="baseline;avx2"

@@ -21,6 +21,7 @@ def cases(
     dtype: torch.dtype | tuple[torch.dtype, ...] = torch.float32,
     elements: Count | None = None,
     bytes: Count | None = None,
+    distinct: Count | None = None,
     flops: Count | None = None,
     floor: float | None = None,
     cuda_floor: float | None = None,
@@ -30,7 +31,8 @@ def cases(
     """Cases named "title 4096x1024 f32". ``make(setup, *size)`` sets the work up.
 
     ``elements(*size)`` counts elements of the case's dtype that are read or written, ``bytes(*size)`` bytes when the
-    dtypes differ, ``flops(*size)`` operations. ``quick`` is for the first size.
+    dtypes differ, ``distinct(*size)`` elements that are different memory, where some are read and written,
+    ``flops(*size)`` operations. ``quick`` is for the first size.
     """
     made = []
     for backend, sizes, least in (("cpu", cpu, floor), ("cuda", cuda, cuda_floor)):
@@ -44,6 +46,7 @@ def cases(
                         f"{title} {shown} {short(kind)}",
                         lambda setup, size=size: make(setup, *size),
                         bytes=moved,
+                        working_set=distinct(*size) * kind.itemsize if distinct else None,
                         flops=float(flops(*size)) if flops else None,
                         dtype=kind,
                         backends=(backend,),

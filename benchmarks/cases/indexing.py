@@ -53,6 +53,6 @@ CASES = [
            lambda s, m, n: forward(lambda x, i: torch.take_along_dim(x, i, 0), s.normal(m, n), s.integers(m, m, n)), (SQUARE,),
            (GPU_SQUARE,), bytes=times(16)),
     *cases("one_hot", lambda s, n, c: forward(lambda i: F.one_hot(i, c), s.integers(c, n)), ((16384, 128),), ((2**18, 512),),
-           bytes=times(8)),
+           bytes=times(8), access="write"),
     *cases("slice of every row", unary(lambda x: x[:, 5:-5] + 1), (SQUARE,), (GPU_SQUARE,), elements=times(2), flops=times(1)),
 ]  # fmt: skip

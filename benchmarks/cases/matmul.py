@@ -58,7 +58,7 @@ CASES = [
     *cases("square", product, ((512,) * 3, (1024,) * 3, (2048,) * 3), ((4096,) * 3,), floor=0.7, cuda_floor=0.8, quick=True,
            **COMMON),
     *cases("square", product, (), ((1024,) * 3,), dtype=(torch.float32, BF16), **COMMON),
-    *cases("square tf32", tf32, (), ((4096,) * 3,), cuda_floor=0.6, **COMMON),
+    *cases("square tf32", tf32, (), ((4096,) * 3,), cuda_floor=0.6, arithmetic="tf32", **COMMON),
     *cases("square", product, ((64,) * 3, (128,) * 3, (256,) * 3), **COMMON),
     *cases("square", product, ((1024,) * 3,), ((4096,) * 3,), dtype=F64, **COMMON),
     *cases("square", product, ((1024,) * 3,), ((4096,) * 3, (8192,) * 3), dtype=BF16, cuda_floor=0.6, quick=True, **COMMON),

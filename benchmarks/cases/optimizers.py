@@ -57,7 +57,12 @@ def clip(setup, width):
 
 def states(number, flops):
     """number of values of state an element; each is read and written."""
-    return {"elements": lambda w: (3 + 2 * number) * count(w), "flops": lambda w: flops * count(w)}
+    return {
+        "elements": lambda w: (3 + 2 * number) * count(w),
+        "distinct": lambda w: (2 + number) * count(w),
+        "access": "update",
+        "flops": lambda w: flops * count(w),
+    }
 
 
 SIZES = ((CPU_WIDTH,), (GPU_WIDTH,))

@@ -20,7 +20,7 @@ CASES = [
     *cases("add scalar", unary(lambda x: x + 1.5), (LARGE,), (GPU,), elements=times(2), flops=ONE, floor=1.2,
            cuda_floor=0.95),
     *cases("add in place", binary(lambda x, y: torch.clamp_(x.add_(y), -3, 3)), (LARGE,), (GPU,), elements=times(5),
-           flops=times(2)),
+           distinct=times(2), access="update", flops=times(2)),
     *cases("relu", unary(torch.relu), (LARGE,), (GPU,), elements=times(2), flops=ONE, floor=1.2, cuda_floor=0.95),
     *(case for name, function in (("exp", torch.exp), ("tanh", torch.tanh), ("sigmoid", torch.sigmoid), ("gelu", F.gelu))
       for case in cases(name, unary(function), (LARGE, CACHED), (GPU,), elements=times(2), flops=ONE, floor=1.0,

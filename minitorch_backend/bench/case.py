@@ -169,9 +169,11 @@ class Case:
 
     ``bytes`` and ``flops`` are what the best implementation must move and compute: every input read once, every output
     written once, a multiplication and an addition counted as two. None when a figure says nothing (overhead, models
-    without a count). ``dtype`` names the arithmetic peak that ``flops`` is a share of. ``floor`` is a ratio that the
-    case must not fall below, ``memory_floor`` the same for
-    peak memory. ``check`` is "float64", "native" (random numbers: the same seed gives the same numbers) or
+    without a count). ``access`` says what the traffic is like: "" copying or reading, "update" in place, "write" hardly
+    anything read. ``working_set``: bytes of different memory, where some is counted twice. ``dtype`` names the
+    arithmetic peak that ``flops`` is a share of, or else ``arithmetic`` ("tf32"). ``floor`` is a ratio that the case
+    must not fall below, ``memory_floor`` the same for peak memory.
+    ``check`` is "float64", "native" (random numbers: the same seed gives the same numbers) or
     "none" with the reason in ``unchecked``. ``cold`` empties the GPU's L2 cache before each call.
     """
 
@@ -180,6 +182,9 @@ class Case:
     bytes: float | None = None
     flops: float | None = None
     dtype: torch.dtype = torch.float32
+    access: str = ""
+    working_set: float | None = None
+    arithmetic: str = ""
     backends: tuple[str, ...] = ("cpu",)
     check: str = "float64"
     unchecked: str = ""

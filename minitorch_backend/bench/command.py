@@ -15,7 +15,7 @@ from rich.console import Console
 
 from minitorch_backend import _C
 from minitorch_backend.bench import case as cases_module
-from minitorch_backend.bench import heap, limits, machine, placement, race, report, results
+from minitorch_backend.bench import heap, limits, machine, placement, race, report, results, supervisor
 from minitorch_backend.bench.case import Case
 from minitorch_backend.bench.results import Result, Run
 from minitorch_backend.bench.runner import OURS, Runner, Side, compiled, native
@@ -23,7 +23,6 @@ from minitorch_backend.bench.suite import Suite
 from minitorch_backend.kernels import files
 
 RIVALS = ("native", "cpu", "cuda", "compile", "self")
-INTERRUPTED = 130  # exit status, as shells have it
 
 
 def complete_families(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
@@ -166,6 +165,8 @@ def gate(done: list[Result], old: Run | None, new: Run, force: bool, console: Co
               help="The C library's heap, native's memory: in one fixed state, or as it is.")  # fmt: skip
 @click.option("--wait", type=click.FloatRange(min=0), default=30.0, show_default=True, metavar="SECONDS",
               help="How long to wait at the end for the processors to be near each other, at least.")  # fmt: skip
+@click.option("--time-limit", type=click.FloatRange(min=0), default=300.0, show_default=True, metavar="SECONDS",
+              help="What takes a case longer is stopped and reported. 0: none, and all in this process.")  # fmt: skip
 @click.option("--no-memory", is_flag=True, help="Do not measure peak memory.")
 @click.option("--json", "json_path", type=click.Path(dir_okay=False, path_type=pathlib.Path), default="out/bench.jsonl",
               show_default=True, help="Where the results go, as JSON lines.")  # fmt: skip
@@ -186,6 +187,7 @@ class Command:
     """One call of ``minitorch bench``."""
 
     def __init__(self, **options: object) -> None:
+        self.options = options
         self.__dict__.update(options)
         self.console = Console(highlight=False, width=None if sys.stdout.isatty() else 140)
         self.backend = _C.backend_name()
@@ -210,6 +212,9 @@ class Command:
             list_cases(chosen, self.console)
             return 0
         old = read_run(self.compare) if self.compare else None
+        if self.time_limit and not supervisor.is_child():
+            given = supervisor.arguments(bench, self.options)
+            return supervisor.supervise(given, self.json_path, self.time_limit, self.console)
         return self.measure(chosen, old)
 
     def show(self, run: Run) -> int:
@@ -224,7 +229,8 @@ class Command:
         return self.finish(done, run, read_run(self.compare) if self.compare else None)
 
     def measure(self, chosen: list[Case], old: Run | None) -> int:
-        recorded = None
+        recorded, note = None, supervisor.note_taker()
+        note(f"--against {self.against}")  # a kernel file may hang
         if pathlib.Path(self.against).suffix in files.SUFFIXES:
             from minitorch_backend.bench import kernel_race
 
@@ -233,6 +239,7 @@ class Command:
             recorded, sides = read_run(pathlib.Path(self.against)), find_sides("native", self.backend, self.folder)
         else:
             sides = find_sides(self.against, self.backend, self.folder)
+        note("")
         facts = machine.describe() | {"malloc": heap.set_policy(self.malloc, self.backend), "rival": sides[0].name}
         for other in (old, recorded):  # before anything takes time
             reason = results.refuse(other, Run(facts, limits.Limits(), {})) if other is not None else ""
@@ -252,14 +259,23 @@ class Command:
         watch = placement.find(self.backend)
         runner = Runner(sides, found, race.budget_for(self.backend, self.quick), not self.no_memory, watch)
         kept = before.results if before else {}
-        writer = results.Writer(self.json_path, facts, found, kept.values())
-        suite = Suite(runner, chosen, dict(kept), self.wait, store=writer.add)
+        try:
+            writer = results.Writer(self.json_path, facts, found, kept.values())
+        except OSError as error:
+            raise click.ClickException(f"--json {self.json_path}: {error}") from None
+        suite = Suite(runner, chosen, dict(kept), self.wait, store=writer.add, note=note)
         done = run_cases(suite, self.console)
+        if not (self.quick or before or suite.interrupted) and self.backend == "cpu":  # neighbours may have gone since
+            found = found.raised(measure_limits(self.backend, self.console))
+            suite.take_limits(found)
+            writer.take_limits(found)
         runner.close()
         writer.close(watch.summary() if watch else None)
+        if writer.problem:
+            self.console.print(f"{self.json_path} is not whole: {writer.problem}", style="red", markup=False)
         code = self.finish(done, Run(facts, found, {r.name: r for r in done}), old or recorded)
         self.console.print(f"{time.perf_counter() - start:.0f} s; results: {self.json_path}", style="dim")
-        return code or (INTERRUPTED if suite.interrupted else 0)
+        return code or (supervisor.INTERRUPTED if suite.interrupted else 1 if writer.problem else 0)
 
     def earlier(self, facts: dict) -> Run | None:
         """The run that --resume goes on with. Raises ClickException when it was of something else."""

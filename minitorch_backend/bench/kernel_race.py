@@ -24,7 +24,7 @@ from minitorch_backend.bench import heap, kernel_diff, limits, machine, placemen
 from minitorch_backend.bench.case import Case
 from minitorch_backend.bench.results import Result
 from minitorch_backend.bench.runner import OURS, Runner, Side, native
-from minitorch_backend.kernels import files
+from minitorch_backend.kernels import chain, files
 from minitorch_backend.kernels.overriding import Override
 
 if TYPE_CHECKING:
@@ -39,7 +39,7 @@ def run(command: "Command", path: pathlib.Path) -> int:
     """Diff, then race; 1 when the kernel is wrong or does not survive."""
     if end := os.environ.get(IN_CHILD):
         try:
-            return race_file(command, path)
+            return race_file(command, path, note_beside(pathlib.Path(end)))
         finally:
             pathlib.Path(end).touch()  # says that it was not the kernel that ended the process
     console = command.console
@@ -71,7 +71,8 @@ def start_and_wait(path: pathlib.Path, end: pathlib.Path, console: Console) -> i
 
 
 def wait(process: subprocess.Popen, end: pathlib.Path, console: Console) -> int:
-    """The child's exit status, or 1 with a word why there is none of its own."""
+    """The child's exit status, or 1 with a word why there is none of its own, and at which case."""
+    note = note_beside(end)
     try:
         code = process.wait(timeout=RACE_LIMIT)
     except (subprocess.TimeoutExpired, KeyboardInterrupt) as error:
@@ -79,14 +80,25 @@ def wait(process: subprocess.Popen, end: pathlib.Path, console: Console) -> int:
         process.wait()
         if isinstance(error, KeyboardInterrupt):
             raise
-        console.print(f"The race did not end within {RACE_LIMIT:g} s and was stopped.", style="red")
+        console.print(f"The race did not end within {RACE_LIMIT:g} s and was stopped{at(note)}.", style="red")
         return 1
     if code < 0:
-        console.print(f"The race was killed by {signal.Signals(-code).name}.", style="red")
+        console.print(f"The race was killed by {signal.Signals(-code).name}{at(note)}.", style="red")
     elif not end.exists():
-        console.print(f"The kernel ended the process (exit status {code}) in the middle of the race.", style="red")
+        console.print(
+            f"The kernel ended the process (exit status {code}) in the middle of the race{at(note)}.", style="red"
+        )
         return 1
     return 0 if code == 0 else 1
+
+
+def note_beside(end: pathlib.Path) -> pathlib.Path:
+    """Where the child writes which case it is at."""
+    return end.with_name(f"{end.name}.case")
+
+
+def at(note: pathlib.Path) -> str:
+    return f", at {note.read_text()}" if note.exists() else ""
 
 
 def is_command_line() -> bool:
@@ -113,6 +125,8 @@ def in_force(overrides: list[Override]) -> Iterator[None]:
         try:
             yield
         finally:
+            stack.close()
+            chain.withdraw()  # the others' calls do not go through it; nothing else runs
             if torch.get_num_threads() != threads:  # a kernel that asked OpenMP for others does not slow its rivals
                 torch.set_num_threads(threads)
 
@@ -140,7 +154,7 @@ def choose(cases: list[Case], overrides: list[Override], only: str) -> list[Case
     return (found or [case for case in cases if case.quick])[:MOST_CASES]
 
 
-def race_file(command: "Command", path: pathlib.Path) -> int:
+def race_file(command: "Command", path: pathlib.Path, note: pathlib.Path) -> int:
     """The race of native, ours and the user's; the user's is the last."""
     overrides = files.load(path)
     backend = command.backend
@@ -154,7 +168,7 @@ def race_file(command: "Command", path: pathlib.Path) -> int:
     facts = machine.describe() | {"malloc": malloc, "rival": rival.name, "kernel": str(path)}
     found = limits.measure(backend)
     budget, watch = race.budget_for(backend, command.quick), placement.find(backend)
-    runner = Runner([rival, OURS, mine], found, budget, with_memory=False, watch=watch)
+    runner = Runner([rival, OURS, mine], found, budget, with_memory=not command.no_memory, watch=watch)
     writer = results.Writer(command.json_path, facts, found)
     done: list[Result] = []
     own = os.getpid()
@@ -163,6 +177,7 @@ def race_file(command: "Command", path: pathlib.Path) -> int:
         task = bar.add_task("", total=len(chosen))
         for case in chosen:
             bar.update(task, description=case.full_name)
+            note.write_text(case.full_name)
             before = sum(override.calls for override in overrides)
             result = runner.run(case)
             kernel_diff.end_copies(own)
@@ -180,20 +195,22 @@ def race_file(command: "Command", path: pathlib.Path) -> int:
 
 
 def table(done: list[Result], rival: str, mine: str) -> Table:
-    """Times of the three, and the user's ratio to the other two; above 1 the user's is faster."""
+    """Times of the three, the user's ratio to the other two (above 1 the user's is faster), and peak memory."""
     made = Table(box=None, pad_edge=False)
     made.add_column("case", overflow="fold")
-    for heading in (rival, "minitorch", mine, f"vs {rival}", "vs minitorch", "of the limit"):
+    names = (rival, "minitorch", mine)
+    for heading in (*names, f"vs {rival}", "vs minitorch", "of the limit", *(f"peak {name}" for name in names)):
         made.add_column(heading, justify="right")
     made.add_column("")
     for r in done:
         if not r.timed:
-            made.add_row(r.name, *[""] * 6, f"{report.marks(r)}: {r.message}")
+            made.add_row(r.name, *[""] * 9, f"{report.marks(r)}: {r.message}")
             continue
         ours = r.others["minitorch"]
         made.add_row(
-            r.name, *(report.seconds(r.seconds.get(name)) for name in (rival, "minitorch", mine)),
+            r.name, *(report.seconds(r.seconds.get(name)) for name in names),
             f"{r.ratio:.2f} ({r.low:.2f} – {r.high:.2f})", f"{ours[0]:.2f} ({ours[1]:.2f} – {ours[2]:.2f})",
-            f"{r.share:.0%} {r.bound}" if r.share is not None else "–", report.marks(r),
+            f"{r.share:.0%} {r.bound}" if r.share is not None else "–",
+            *(report.size(r.peak.get(name)) for name in names), report.marks(r),
         )  # fmt: skip
     return made

@@ -68,11 +68,12 @@ def roofline(run: Run, path: pathlib.Path) -> None:
         y = [r.flops / r.seconds[ours] for r in members if ours in r.seconds]
         if len(x) == len(y):
             axis.plot(x, y, "o", markersize=4.5, alpha=0.75, label=family)
-    if results and run.limits.bandwidth:
+    if results and run.limits.copy:
         intensities = [r.flops / r.bytes for r in results]
         low, high = min(intensities) / 2, max(intensities) * 2
         grid = [low * (high / low) ** (i / 200) for i in range(201)]
-        memory, cache = (run.limits.bandwidth[pick(run.limits.bandwidth)] for pick in (max, min))
+        known = run.limits.bandwidth()
+        memory, cache = (known[pick(known)] for pick in (max, min))
         for dtype, peak in run.limits.peak.items():
             axis.plot(grid, [min(peak, memory * x) for x in grid], linewidth=1, color="black", alpha=0.6)
             axis.annotate(dtype, (high, peak), fontsize=8, va="bottom", ha="right")

@@ -39,9 +39,9 @@ class Budget:
     again: float = 0.8
     least: int = 4
     warm: float = 0.4
-    visits: int = 12
+    visits: int = 24
     precise: float = 0.035
-    enough: float = 10.0
+    enough: float = 16.0
     run: float = 1000.0
     apart: float = statistics.APART
     wait: float = 0.2

@@ -7,7 +7,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from rich.table import Table
 
 from minitorch_backend.bench import placement
-from minitorch_backend.bench.limits import Limits
+from minitorch_backend.bench.limits import ACCESSES, Limits
 from minitorch_backend.bench.results import Change, Result
 from minitorch_backend.bench.statistics import SAME
 
@@ -91,13 +91,14 @@ def table(results: Iterable[Result], rival: str, others: tuple[str, ...] = (), o
 def limits_table(limits: Limits) -> Table:
     made = Table(box=None, pad_edge=False, title="Limits of this machine, measured", title_justify="left")
     made.add_column("working set")
-    for heading in ("copy", "read"):
-        made.add_column(heading, justify="right")
+    kinds = [kind for kind in ACCESSES if getattr(limits, kind)]
+    for kind in kinds:
+        made.add_column(kind, justify="right")
     for working_set in sorted(limits.copy):
-        read = limits.read.get(working_set)
-        made.add_row(size(working_set), rate(limits.copy[working_set], "B/s"), rate(read, "B/s") if read else "–")
+        rates = [getattr(limits, kind).get(working_set) for kind in kinds]
+        made.add_row(size(working_set), *(rate(found, "B/s") if found else "–" for found in rates))
     for dtype, value in limits.peak.items():
-        made.add_row(f"arithmetic, {dtype}", rate(value, "FLOP/s"), "")
+        made.add_row(f"arithmetic, {dtype}", rate(value, "FLOP/s"))
     return made
 
 

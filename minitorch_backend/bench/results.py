@@ -1,5 +1,6 @@
 """Result files: JSON lines. The first line says machine and versions, the second the limits, then a line a case."""
 
+import contextlib
 import json
 import math
 import pathlib
@@ -116,7 +117,8 @@ def _plain(value: Any) -> Any:
 class Writer:
     """Writes a result file line by line, so that an interrupted run leaves what it had.
 
-    A case has a line after each of its visits, of which the last one counts; ``close`` leaves only that.
+    A case has a line after each of its visits, of which the last one counts; ``close`` leaves only that. When the disk
+    is full the run goes on; ``close`` tries again, and ``problem`` says what is wrong with what is there in the end.
     """
 
     def __init__(self, path: pathlib.Path, facts: dict, limits: Limits, before: Iterable[Result] = ()) -> None:
@@ -124,6 +126,7 @@ class Writer:
         self.path = path
         self.head = [{"kind": "machine", "format": FORMAT, **facts}, {"kind": "limits", **limits.to_json()}]
         self.results: dict[str, Result] = {}
+        self.problem = ""
         self.file: TextIO = path.open("w")
         for data in self.head:
             _write(self.file, data)
@@ -133,19 +136,34 @@ class Writer:
 
     def add(self, result: Result) -> None:
         self.results[result.name] = result
-        _write(self.file, {"kind": "case", **asdict(result)})
-        self.file.flush()
+        if self.problem:  # nothing may follow half a line
+            return
+        try:
+            _write(self.file, {"kind": "case", **asdict(result)})
+            self.file.flush()
+        except OSError as error:
+            self.problem = str(error)
+
+    def take_limits(self, limits: Limits) -> None:
+        """Others than at first; they count once the file is closed."""
+        self.head[1] = {"kind": "limits", **limits.to_json()}
 
     def close(self, seen: dict | None = None) -> None:
         """``seen``: what the run saw of where the processors lie."""
-        self.file.close()
         whole = self.path.with_name(self.path.name + ".part")
-        with whole.open("w") as file:
-            for data in [*self.head, *([{"kind": "placement", **seen}] if seen else [])]:
-                _write(file, data)
-            for result in self.results.values():
-                _write(file, {"kind": "case", **asdict(result)})
-        whole.replace(self.path)
+        with contextlib.suppress(OSError):
+            self.file.close()
+        try:
+            with whole.open("w") as file:
+                for data in [*self.head, *([{"kind": "placement", **seen}] if seen else [])]:
+                    _write(file, data)
+                for result in self.results.values():
+                    _write(file, {"kind": "case", **asdict(result)})
+            whole.replace(self.path)
+            self.problem = ""
+        except OSError as error:
+            whole.unlink(missing_ok=True)
+            self.problem = str(error)
 
 
 def _write(file: TextIO, data: dict) -> None:
@@ -162,11 +180,15 @@ class Run:
 
 
 def read(path: pathlib.Path) -> Run:
-    """Raises ValueError, with the line, for a file that is not a result file."""
+    """Raises ValueError, with the line, for a file that is not a result file.
+
+    A last line that was cut off, by a process that was killed or a disk that was full, is left out.
+    """
     facts: dict = {}
     limits = Limits()
     results: dict[str, Result] = {}
-    for number, line in enumerate(path.read_text().splitlines(), 1):
+    lines = path.read_text().splitlines(keepends=True)
+    for number, line in enumerate(lines, 1):
         try:
             data = json.loads(line)
             kind = data.pop("kind")
@@ -180,6 +202,8 @@ def read(path: pathlib.Path) -> Run:
                 result = Result.from_json(data)
                 results[result.name] = result
         except (ValueError, KeyError, TypeError) as error:
+            if facts and not line.endswith("\n"):
+                break
             raise ValueError(f"{path}:{number} is not a line of a result file: {error}") from error
     if not facts:
         raise ValueError(f"{path} is not a result file: it does not say what machine it is from")

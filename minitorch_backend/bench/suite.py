@@ -12,6 +12,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from minitorch_backend.bench.case import Case
+from minitorch_backend.bench.limits import Limits
 from minitorch_backend.bench.placement import FAR, LOOK_AGAIN, NEAR
 from minitorch_backend.bench.results import Result
 from minitorch_backend.bench.runner import FEWEST_VISITS, Runner, counts
@@ -23,7 +24,8 @@ MOST_MISSED = 3  # visits to one case that did not stay with near processors
 class Suite:
     """``results``: name -> what is known, which a resumed run begins with. ``least_wait``: seconds that the run may
     wait in any case, besides the budget's share of its time. ``tell(text, done)``: what comes, and how many of
-    ``visits`` are done. ``store(result)`` keeps a result. ``clock``: seconds.
+    ``visits`` are done. ``store(result)`` keeps a result. ``note(name)`` is told the case that is at work, "" after it.
+    ``clock``: seconds.
     """
 
     runner: Runner
@@ -32,6 +34,7 @@ class Suite:
     least_wait: float = 30.0
     tell: Callable[[str, int], None] = lambda text, done: None
     store: Callable[[Result], None] = lambda result: None
+    note: Callable[[str], None] = lambda name: None
     clock: Callable[[], float] = time.monotonic
     missed: dict[str, int] = field(default_factory=dict)
     interrupted: bool = False
@@ -80,6 +83,12 @@ class Suite:
         if watch and watch.one_state:
             self._call_far_near()
 
+    def take_limits(self, limits: Limits) -> None:
+        """Shares of other limits than at first."""
+        self.runner.limits = limits
+        for case in self.cases:
+            self.runner.conclude(case, self._result(case))
+
     def _result(self, case: Case) -> Result:
         if case.full_name not in self.results:
             self.results[case.full_name] = self.runner.start(case)
@@ -101,14 +110,18 @@ class Suite:
         result = self._result(case)
         self.tell(case.full_name, self.done)
         before = good_visits(result)
+        self.note(case.full_name)
         self.runner.visit(case, result)
+        self.note("")
         if good_visits(result) == before:
             self.missed[case.full_name] = self.missed.get(case.full_name, 0) + 1
         self.store(result)
 
     def _judge(self, case: Case) -> None:
         self.tell(f"{case.full_name}, its results", self.done)
+        self.note(case.full_name)
         self.runner.judge(case, self._result(case))
+        self.note("")
         self.store(self._result(case))
 
     def _call_far_near(self) -> None:

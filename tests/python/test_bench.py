@@ -271,7 +271,7 @@ def quick_limits(monkeypatch):
 
 
 def invoke(*arguments):
-    result = CliRunner().invoke(bench, [str(a) for a in arguments])
+    result = CliRunner().invoke(bench, ["--time-limit=0", *(str(a) for a in arguments)])
     assert result.exception is None or isinstance(result.exception, SystemExit), result.exception
     return result
 
@@ -434,6 +434,51 @@ def test_page_has_a_chapter_for_each_run_and_quotes_trust(tmp_path):
     assert "in 2 cases: 1 were called different: f/fast (1.200)" in text and "| f/fast | 1 ms | 2.02 | 2.0% |" in text
 
 
+def test_readme_s_figures_are_those_of_the_runs(monkeypatch, tmp_path, capsys):
+    from tools import readme_figures
+
+    page = tmp_path / "README.md"
+    page.write_text(f"before\n{readme_figures.BEGIN}\nold\n{readme_figures.END}\nafter\n")
+    facts = {"device": "Abacus", "torch": "2", "threads": 2, "backend": "cpu"}
+    for date, ratio in (("2026-01-02", 3.0), ("2026-01-01", 2.0)):
+        known = {"f/a": Result("f/a", "f", rival="cpu", ratio=ratio, low=ratio, high=ratio)}
+        results.Writer(tmp_path / f"cpu-{date}.jsonl", facts | {"date": date}, limits.Limits(), known.values()).close()
+    for name, value in (("README", page), ("RESULTS", tmp_path), ("CPU", (("adding", ("f/a",)),)), ("CPU_MEMORY", ())):
+        monkeypatch.setattr(readme_figures, name, value)
+    monkeypatch.setattr(readme_figures.sys, "argv", ["readme_figures.py"])
+    assert readme_figures.main() == 1 and "not those of benchmarks/results" in capsys.readouterr().out
+    monkeypatch.setattr(readme_figures.sys, "argv", ["readme_figures.py", "--write"])
+    assert readme_figures.main() == 0 and "| adding | 3.0 |" in page.read_text() and "old" not in page.read_text()
+    monkeypatch.setattr(readme_figures.sys, "argv", ["readme_figures.py"])
+    assert readme_figures.main() == 0 and page.read_text().startswith("before") and "after" in page.read_text()
+
+
+def test_limits_fit_the_kind_of_access():
+    known = limits.Limits({8: 4.0, 16: 2.0}, {8: 3.0, 16: 3.0}, {"float32": 10.0}, {8: 6.0, 16: 1.0}, {8: 9.0, 16: 9.0})
+    assert known.bandwidth_at(8) == 4.0 and known.bandwidth_at(16) == 3.0
+    assert known.bandwidth_at(8, "update") == 6.0 and known.bandwidth_at(16, "update") == 3.0
+    assert known.bandwidth_at(16, "write") == 9.0
+    updates = Case("a", lambda s: None, bytes=16.0, working_set=8.0, access="update")
+    assert known.best_time(updates) == (16 / 6, "memory")
+    assert known.peak_of("tf32") is None and known.peak_of("int64") == 10.0
+    better = known.raised(limits.Limits({8: 5.0, 32: 1.0}, {}, {"float32": 9.0, "tf32": 20.0}))
+    assert better.copy == {8: 5.0, 16: 2.0, 32: 1.0} and better.peak == {"float32": 10.0, "tf32": 20.0}
+    assert limits.Limits.from_json(better.to_json()) == better
+    old = limits.Limits.from_json({"copy": {"8": 4.0}, "read": {}, "peak": {}})
+    assert old.bandwidth_at(8, "update") == 4.0
+
+
+def test_shares_follow_better_limits():
+    made = Case("a", lambda s: forward(torch.exp, s.normal(64)), bytes=512.0, family="f")
+    found = suite.Suite(
+        runner.Runner([runner.native("cpu"), runner.OURS], limits.Limits({8: 1e9}, {}, {}), SHORT), [made]
+    )
+    found.run()
+    before = found.results["f/a"].share
+    found.take_limits(limits.Limits({8: 2e9}, {}, {}))
+    assert found.results["f/a"].share == pytest.approx(before / 2)
+
+
 def test_command_takes_every_rival(folder, quick_limits, tmp_path):
     old, out, kernel = tmp_path / "old.jsonl", tmp_path / "new.jsonl", tmp_path / "halved.py"
     kernel.write_text("from minitorch_backend import kernels\nkernels.override('aten::exp', lambda x: x.exp())\n")
@@ -459,37 +504,58 @@ def test_host_cost_is_split():
     assert torch.equal(torch.mm(torch.eye(2, device="minitorch"), torch.eye(2, device="minitorch")).cpu(), torch.eye(2))
 
 
-def test_spread_and_false_alarms_are_judged(monkeypatch):
+def test_spread_and_false_alarms_are_judged(monkeypatch, tmp_path):
     from rich.console import Console
 
     from benchmarks import trust
 
-    console = Console(quiet=True)
+    console, part, kept = Console(quiet=True), tmp_path / "part", []
+    keep = lambda found: kept.append(json.dumps(found))  # noqa: E731
     assert trust.spread([1.0, 1.02, 1.04]) == pytest.approx(0.04 / 1.02)
 
     def run(ratio, name="f/long", seconds=2e-3):
+        part.touch()
         result = Result(name, "f", rival="cpu", seconds={"cpu": seconds}, ratio=ratio, low=ratio, high=ratio)
         return Run({"device": "x"}, limits.Limits(), {name: result})
 
     ratios = iter([1.0, 1.02, 1.04, 1.5, 2.0])
-    monkeypatch.setattr(trust, "bench", lambda arguments, console: run(next(ratios)))
-    found = trust.start("spread", None, False)
-    trust.measure_spread(found, 3, "", console)
-    assert trust.show_spread(found, console)
-    trust.measure_spread(found, 2, "", console)  # 1.5 and 2.0
+    monkeypatch.setattr(trust, "bench", lambda arguments, path, console: run(next(ratios)))
+    found = trust.start("spread", tmp_path / "no.json", False)
+    trust.measure_spread(found, 3, "", part, console, keep)
+    assert trust.show_spread(found, console) and len(kept) == 3 and not part.exists()
+    trust.measure_spread(found, 5, "", part, console, keep)  # two more: 1.5 and 2.0
     assert not trust.show_spread(found, console)
+    assert json.loads(kept[-1])["cases"]["f/long"]["ratios"] == [1.0, 1.02, 1.04, 1.5, 2.0]
     for ratio, good in ((1.5, False), (1.01, True)):
-        monkeypatch.setattr(trust, "bench", lambda arguments, console, ratio=ratio: run(ratio))
-        found = trust.start("self", None, False)
-        trust.measure_self(found, "", console)
+        monkeypatch.setattr(trust, "bench", lambda arguments, path, console, ratio=ratio: run(ratio))
+        found = trust.start("self", tmp_path / "no.json", False)
+        trust.measure_self(found, "", part, console, keep)
         assert trust.show_self(found, console) == good
 
 
-def test_trust_is_measured_in_parts(tmp_path):
+def test_trust_goes_on_where_it_was(tmp_path):
     from benchmarks import trust
 
     path = tmp_path / "trust.json"
-    path.write_text(json.dumps({"kind": "self", "machine": {}, "cases": {"a": [1.0, 0.99, 1.01, False, 0.0]}}))
-    assert "a" in trust.start("self", path, True)["cases"] and not trust.start("self", path, False)["cases"]
+    record = {"kind": "self", "machine": {}, "runs": 1, "cases": {"a": [1.0, 0.99, 1.01, False, 0.0]}}
+    path.write_text(json.dumps(record))
+    assert "a" in trust.start("self", path, False)["cases"]
     with pytest.raises(SystemExit, match="another kind: self"):
-        trust.start("spread", path, True)
+        trust.start("spread", path, False)
+    path.write_text(json.dumps(record | {"machine": {"commit": "another"}}))
+    with pytest.raises(SystemExit, match="another commit"):
+        trust.start("self", path, False)
+    path.write_text("half a recor")
+    with pytest.raises(SystemExit, match="not a record"):
+        trust.start("self", path, False)
+    assert not trust.start("self", path, True)["cases"] and not path.exists()
+
+
+def test_a_run_of_trust_takes_the_limits_of_the_first(tmp_path):
+    from benchmarks import trust
+
+    known = limits.Limits({8: 1e10}, {8: 1e10}, {"float32": 1e11})
+    trust.begin(tmp_path / "part", known, {"device": "x"})
+    assert results.read(tmp_path / "part").limits == known
+    trust.begin(tmp_path / "other", None, {})
+    assert not (tmp_path / "other").exists()

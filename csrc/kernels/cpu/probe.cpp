@@ -1,9 +1,9 @@
-// Loops that do nothing but copy, read, or multiply and add, on all threads. Each thread repeats over its own part of
-// the memory, so a working set that fits a core's cache stays there.
+// Loops that do nothing but copy, read, write, or multiply and add, on all threads. Each thread repeats over its own
+// part of the memory, so a working set that fits a core's cache stays there.
 #include "kernels/probe.h"
 
 #include <omp.h>
-#if defined(__AVX512F__)
+#if defined(__x86_64__)
 #include <immintrin.h>
 #endif
 
@@ -36,12 +36,62 @@ MT_INLINE void keep(const T& value) {
   asm volatile("" : : "m"(value) : "memory");
 }
 
+// A store that goes past the caches, where the processor has one.
+MT_INLINE void store_streaming(Vector<float>* to, Vector<float> value) {
+#if defined(__AVX512F__)
+  _mm512_stream_ps(reinterpret_cast<float*>(to), value);
+#elif defined(__AVX2__)
+  _mm256_stream_ps(reinterpret_cast<float*>(to), value);
+#elif defined(__x86_64__)
+  _mm_stream_ps(reinterpret_cast<float*>(to), value);
+#else
+  *to = value;
+#endif
+}
+
+template <bool streaming>
+MT_INLINE void store(Vector<float>* to, Vector<float> value) {
+  if constexpr (streaming)
+    store_streaming(to, value);
+  else
+    *to = value;
+}
+
+// Other threads, and the next pass, see what was stored past the caches.
+template <bool streaming>
+MT_INLINE void finish() {
+#if defined(__x86_64__)
+  if constexpr (streaming) _mm_sfence();
+#endif
+}
+
+template <bool streaming>
 void copy_pass(char* to, const char* from, int64_t bytes) {
   auto* out = reinterpret_cast<Vector<float>*>(to);
   const auto* in = reinterpret_cast<const Vector<float>*>(from);
   const int64_t n = bytes / kVectorBytes;
 #pragma GCC unroll 8
-  for (int64_t i = 0; i < n; i++) out[i] = in[i];
+  for (int64_t i = 0; i < n; i++) store<streaming>(out + i, in[i]);
+  finish<streaming>();
+}
+
+template <bool streaming>
+void write_pass(char* to, int64_t bytes) {
+  auto* out = reinterpret_cast<Vector<float>*>(to);
+  const int64_t n = bytes / kVectorBytes;
+#pragma GCC unroll 8
+  for (int64_t i = 0; i < n; i++) {
+    store<streaming>(out + i, Vector<float>{});
+    asm volatile("" : : "r"(out) : "memory");  // or it becomes a call of memset, which decides for itself
+  }
+  finish<streaming>();
+}
+
+void update_pass(char* to, int64_t bytes) {
+  auto* out = reinterpret_cast<Vector<float>*>(to);
+  const int64_t n = bytes / kVectorBytes;
+#pragma GCC unroll 8
+  for (int64_t i = 0; i < n; i++) out[i] = out[i] + 1.0F;
 }
 
 // Four sums, so that the loads and not the latency of the addition decide.
@@ -100,21 +150,20 @@ void probe(const ProbeArgs& args) {
     const int64_t threads = omp_get_num_threads(), id = omp_get_thread_num();
     constexpr int64_t kUnit = 4 * kVectorBytes;
     const int64_t part = args.bytes / threads / kUnit * kUnit, begin = part * id;
+    const auto repeat = [&](int64_t moved, auto&& pass) {
+      for (int64_t r = 0; r < args.repeats; r++) {
+        pass();
+        keep(args.a);
+      }
+      total += moved * part * args.repeats;
+    };
     switch (args.op) {
-      case ProbeOp::copy:
-        for (int64_t r = 0; r < args.repeats; r++) {
-          copy_pass(args.a + begin, args.b + begin, part);
-          keep(args.a);
-        }
-        total += 2 * part * args.repeats;
-        break;
-      case ProbeOp::read:
-        for (int64_t r = 0; r < args.repeats; r++) {
-          const auto sum = read_pass(args.a + begin, part);
-          keep(sum);
-        }
-        total += part * args.repeats;
-        break;
+      case ProbeOp::copy: repeat(2, [&] { copy_pass<false>(args.a + begin, args.b + begin, part); }); break;
+      case ProbeOp::copy_streaming: repeat(2, [&] { copy_pass<true>(args.a + begin, args.b + begin, part); }); break;
+      case ProbeOp::read: repeat(1, [&] { keep(read_pass(args.a + begin, part)); }); break;
+      case ProbeOp::update: repeat(2, [&] { update_pass(args.a + begin, part); }); break;
+      case ProbeOp::write: repeat(1, [&] { write_pass<false>(args.a + begin, part); }); break;
+      case ProbeOp::write_streaming: repeat(1, [&] { write_pass<true>(args.a + begin, part); }); break;
       case ProbeOp::multiply_add: total += multiply_add(args.dtype, args.repeats); break;
     }
   }

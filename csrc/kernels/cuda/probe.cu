@@ -1,5 +1,5 @@
-// What a GPU can do at best: kernels that do nothing but copy, read, or multiply and add. Arithmetic in bf16 is that of
-// the tensor cores.
+// What a GPU can do at best: kernels that do nothing but copy, read, write, or multiply and add. Arithmetic in bf16 is
+// that of the tensor cores.
 #include "kernels/probe.h"
 
 #include <mma.h>
@@ -24,6 +24,18 @@ __global__ void __launch_bounds__(kThreads) read_memory(uint4* from, int64_t n) 
     sum = make_uint4(sum.x ^ x.x, sum.y ^ x.y, sum.z ^ x.z, sum.w ^ x.w);
   }
   if (sum.x == 0x9E3779B9u && sum.y == 0x7F4A7C15u && sum.z == 0xBB67AE85u && sum.w == 0x3C6EF372u) from[0] = sum;
+}
+
+__global__ void __launch_bounds__(kThreads) update_memory(uint4* at, int64_t n) {
+  MT_GRID_LOOP(i, n) {
+    uint4 x = at[i];
+    x.x += 1;
+    at[i] = x;
+  }
+}
+
+__global__ void __launch_bounds__(kThreads) write_memory(uint4* to, int64_t n) {
+  MT_GRID_LOOP(i, n) to[i] = make_uint4(0, 0, 0, 0);
 }
 
 template <class T>
@@ -77,19 +89,22 @@ int64_t arithmetic(DType dtype, int64_t repeats) {
 void probe(const ProbeArgs& p) {
   const int64_t n = p.bytes / 16;
   const cudaStream_t stream = cuda::current_stream();
+  auto* const to = reinterpret_cast<uint4*>(p.a);
+  const auto* const from = reinterpret_cast<const uint4*>(p.b);
   int64_t total = 0;
+  const auto repeat = [&](int64_t moved, auto&& launch) {
+    for (int64_t r = 0; r < p.repeats; r++) launch();
+    total = moved * n * 16 * p.repeats;
+  };
   switch (p.op) {
     case ProbeOp::copy:
-      for (int64_t r = 0; r < p.repeats; r++)
-        copy_memory<<<grid_for(n), kThreads, 0, stream>>>(reinterpret_cast<uint4*>(p.a),
-                                                          reinterpret_cast<const uint4*>(p.b), n);
-      total = 2 * n * 16 * p.repeats;
+    case ProbeOp::copy_streaming:
+      repeat(2, [&] { copy_memory<<<grid_for(n), kThreads, 0, stream>>>(to, from, n); });
       break;
-    case ProbeOp::read:
-      for (int64_t r = 0; r < p.repeats; r++)
-        read_memory<<<grid_for(n), kThreads, 0, stream>>>(reinterpret_cast<uint4*>(p.a), n);
-      total = n * 16 * p.repeats;
-      break;
+    case ProbeOp::read: repeat(1, [&] { read_memory<<<grid_for(n), kThreads, 0, stream>>>(to, n); }); break;
+    case ProbeOp::update: repeat(2, [&] { update_memory<<<grid_for(n), kThreads, 0, stream>>>(to, n); }); break;
+    case ProbeOp::write:
+    case ProbeOp::write_streaming: repeat(1, [&] { write_memory<<<grid_for(n), kThreads, 0, stream>>>(to, n); }); break;
     case ProbeOp::multiply_add: total = arithmetic(p.dtype, p.repeats); break;
   }
   cuda::check_launch("launching a probe");

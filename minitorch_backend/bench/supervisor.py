@@ -1,0 +1,144 @@
+"""A run in a process that can be ended: what hangs, or takes its process along, is reported, and the run goes on.
+
+The child measures as if it were alone and notes in a file which case it is at. The parent sleeps, looks at the note
+once a second, ends a child whose case is over its time, writes the case down as failed, and has a new child resume.
+"""
+
+import contextlib
+import ctypes
+import os
+import pathlib
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Callable
+
+import click
+import psutil
+from rich.console import Console
+
+from minitorch_backend.bench import results
+from minitorch_backend.bench.results import Result
+
+NOTE = "MINITORCH_BENCH_NOTE"  # in the child's environment: where it notes what it is at
+INTERRUPTED = 130  # exit status, as shells have it
+LOOK = 1.0
+GRACE = 60.0  # seconds that an interrupted child has to say what it found
+PR_SET_PDEATHSIG = 1
+
+
+def arguments(command: click.Command, options: dict[str, object]) -> list[str]:
+    """The command line that gives these options."""
+    found = []
+    for parameter in command.params:
+        value, name = options[parameter.name], max(parameter.opts, key=len)
+        if value is True:
+            found.append(name)
+        elif value is not False and value is not None and str(value) != str(parameter.default):
+            found.append(f"{name}={value}")
+    return found
+
+
+def note_taker() -> Callable[[str], None]:
+    """In a child: writes down which case it is at, "" for none. Elsewhere nothing."""
+    path = os.environ.get(NOTE)
+    if path is None:
+        return lambda case: None
+    with contextlib.suppress(OSError, AttributeError):  # the child ends with its parent, on Linux
+        ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+
+    def take(case: str) -> None:
+        with contextlib.suppress(OSError):  # on a full disk the note is empty, and no limit holds
+            pathlib.Path(path).write_text(case)
+
+    return take
+
+
+def is_child() -> bool:
+    return NOTE in os.environ
+
+
+class Child:
+    """One process of a run. ``limit``: seconds that a case may take."""
+
+    def __init__(self, arguments: list[str], note: pathlib.Path, limit: float) -> None:
+        self.note, self.limit = note, limit
+        note.write_text("")
+        self.process = subprocess.Popen(
+            [sys.executable, "-m", "minitorch_backend", "bench", *arguments],
+            env={**os.environ, NOTE: str(note)},
+            process_group=0,  # so that an interrupt comes from us, once
+        )
+        self.ended = threading.Event()
+        threading.Thread(target=lambda: (self.process.wait(), self.ended.set()), daemon=True).start()
+
+    def wait(self) -> str:
+        """Until it ends; what is wrong with the case that it was at then, "" when nothing is."""
+        interrupted = None
+        while True:
+            try:
+                while not self.ended.wait(LOOK):
+                    now = time.time()
+                    if self.case() and now - self.note.stat().st_mtime > self.limit:
+                        self.kill()
+                        return f"did not end within {self.limit:g} s and was stopped"
+                    if interrupted and now - interrupted > GRACE:
+                        self.kill()
+                break
+            except KeyboardInterrupt:
+                if interrupted:
+                    self.kill()
+                interrupted = time.time()
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(self.process.pid, signal.SIGINT)
+        code = self.process.returncode
+        if interrupted or code == INTERRUPTED or not self.case():
+            return ""
+        return f"ended the process ({signal.Signals(-code).name if code < 0 else f'exit status {code}'})"
+
+    def case(self) -> str:
+        return self.note.read_text()
+
+    def kill(self) -> None:
+        """The process with all that it has started."""
+        with contextlib.suppress(psutil.NoSuchProcess):
+            for process in (*psutil.Process(self.process.pid).children(recursive=True), self.process):
+                with contextlib.suppress(psutil.NoSuchProcess, ProcessLookupError):
+                    process.kill()
+        self.ended.wait()
+
+
+def write_down(path: pathlib.Path, case: str, message: str) -> bool:
+    """Make a case of a result file one that failed; False without a file: it was not a case yet."""
+    try:
+        run = results.read(path)
+    except (OSError, ValueError):
+        return False
+    result = run.results.setdefault(case, Result(case, case.split("/")[0], rival=run.machine.get("rival", "")))
+    result.status, result.message = "failed", message
+    result.ratio = result.low = result.high = None
+    results.Writer(path, run.machine, run.limits, run.results.values()).close()
+    return True
+
+
+def supervise(given: list[str], json_path: pathlib.Path, limit: float, console: Console) -> int:
+    """Run ``minitorch bench`` with these arguments until every case is done; its exit status."""
+    with tempfile.TemporaryDirectory() as folder:
+        note = pathlib.Path(folder) / "case"
+        while True:
+            child = Child(given, note, limit)
+            problem, case = child.wait(), child.case()
+            if not problem:
+                code = child.process.returncode
+                if code < 0:
+                    console.print(f"the run was ended by {signal.Signals(-code).name}", style="red")
+                return code if code >= 0 else 1
+            if not write_down(json_path, case, problem):
+                console.print(f"{case}: {problem}", style="red", markup=False)
+                return 1
+            console.print(f"{case}: {problem}; the run goes on without it", style="red", markup=False)
+            if "--resume" not in given:
+                given = [*given, "--resume"]

@@ -1,0 +1,143 @@
+"""A run whose cases hang or end the process: reported, and the run goes on."""
+
+import pathlib
+import signal
+import subprocess
+import sys
+import textwrap
+import time
+
+import pytest
+import torch
+
+from minitorch_backend.bench import results, supervisor
+from minitorch_backend.bench.command import bench
+from minitorch_backend.bench.limits import Limits
+from minitorch_backend.bench.results import Result
+
+CASES = """
+    import os, signal, sys, time
+    import torch
+    from minitorch_backend.bench.case import Case, forward
+
+    BOTH = ("cpu", "cuda")
+
+    def hangs(setup):
+        while True:
+            pass
+
+    def dies(setup):
+        os.kill(os.getpid(), signal.SIGSEGV)
+
+    def leaves(setup):
+        os._exit(0)
+
+    CASES = [
+        Case("before", lambda s: forward(torch.exp, s.normal(64)), backends=BOTH),
+        Case("hangs", hangs, backends=BOTH),
+        Case("dies", dies, backends=BOTH),
+        Case("leaves", leaves, backends=BOTH),
+        Case("after", lambda s: forward(torch.exp, s.normal(64)), backends=BOTH),
+    ]
+"""
+
+
+@pytest.fixture
+def folder(tmp_path):
+    cases = tmp_path / "own" / "cases"
+    cases.mkdir(parents=True)
+    (cases / "bad.py").write_text(textwrap.dedent(CASES))
+    return cases
+
+
+def command(folder, out, *more):
+    given = ["--cases", folder, "--quick", "--wait", "0", "--json", out, *more]
+    return [sys.executable, "-m", "minitorch_backend", "bench", *map(str, given)]
+
+
+def resumable(out):
+    """A result file without a case, so that no limits are measured: a run resumes it."""
+    from minitorch_backend import _C
+    from minitorch_backend.bench import heap, machine
+    from minitorch_backend.bench.runner import native
+
+    facts = machine.describe() | {"rival": native(_C.backend_name()).name}
+    facts["malloc"] = "pinned" if heap.glibc() and _C.backend_name() == "cpu" else "default"
+    results.Writer(out, facts, Limits({8: 1e10}, {8: 1e10}, {"float32": 1e11})).close()
+
+
+def test_the_run_goes_on_without_what_hangs_or_dies(folder, tmp_path):
+    out = tmp_path / "r.jsonl"
+    resumable(out)
+    started = command(folder, out, "--resume", "--time-limit", "8", "--threads", str(torch.get_num_threads()))
+    done = subprocess.run(started, capture_output=True, text=True, timeout=300)
+    found = results.read(out).results
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert {name: r.status for name, r in found.items()} == {
+        "bad/before": "ok", "bad/hangs": "failed", "bad/dies": "failed", "bad/leaves": "failed", "bad/after": "ok",
+    }  # fmt: skip
+    assert found["bad/hangs"].message == "did not end within 8 s and was stopped"
+    assert found["bad/dies"].message == "ended the process (SIGSEGV)"
+    assert found["bad/leaves"].message == "ended the process (exit status 0)"
+    assert found["bad/before"].timed and found["bad/after"].timed
+    assert "did not end within 8 s" in done.stdout and "3 not timed" in done.stdout
+
+
+def test_an_interrupt_ends_the_run_with_what_it_has(folder, tmp_path):
+    out = tmp_path / "r.jsonl"
+    resumable(out)
+    (folder / "bad.py").write_text(textwrap.dedent(CASES).replace("while True:", "time.sleep(600)\n    while False:"))
+    started = command(folder, out, "--resume", "--only", "before|hangs", "--threads", str(torch.get_num_threads()))
+    run = subprocess.Popen(started, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+    deadline = time.monotonic() + 120
+    while "bad/before" not in out.read_text() and time.monotonic() < deadline:
+        time.sleep(0.2)
+    time.sleep(1)
+    run.send_signal(signal.SIGINT)
+    text, _ = run.communicate(timeout=60)
+    assert run.returncode == 130 and "interrupted: " in text, text
+    assert "bad/before" in results.read(out).results
+
+
+def test_options_become_a_command_line():
+    given = ["--only", "a|b", "--quick", "--malloc", "default", "--json", "x y.jsonl", "--wait", "3", "--no-memory"]
+    context = bench.make_context("bench", list(given))
+    made = supervisor.arguments(bench, context.params)
+    assert bench.make_context("bench", made).params == context.params
+    assert supervisor.arguments(bench, bench.make_context("bench", []).params) == []
+
+
+def test_what_hangs_before_the_first_case_ends_the_run(tmp_path):
+    assert not supervisor.write_down(tmp_path / "none.jsonl", "--against k.py", "did not end")
+    out = tmp_path / "r.jsonl"
+    results.Writer(out, {"rival": "cpu"}, Limits(), [Result("f/a", "f", ratio=2.0, low=1.9, high=2.1)]).close()
+    assert supervisor.write_down(out, "f/b", "did not end") and supervisor.write_down(out, "f/a", "did not end")
+    found = results.read(out).results
+    assert [r.status for r in found.values()] == ["failed", "failed"] and not found["f/a"].timed
+
+
+def test_a_line_that_was_cut_off_is_left_out(tmp_path):
+    out = tmp_path / "r.jsonl"
+    results.Writer(out, {"rival": "cpu"}, Limits(), [Result("f/a", "f"), Result("f/b", "f")]).close()
+    text = out.read_text()
+    out.write_text(text[:-20])
+    assert list(results.read(out).results) == ["f/a"]
+    out.write_text(text[:-20] + "\n")
+    with pytest.raises(ValueError, match=r"r\.jsonl:4 is not a line"):
+        results.read(out)
+
+
+def test_a_full_disk_is_said_and_costs_no_result(tmp_path):
+    out = tmp_path / "r.jsonl"
+    writer = results.Writer(out, {"rival": "cpu"}, Limits())
+    writer.add(Result("f/a", "f"))
+    writer.file.close()
+    writer.file = pathlib.Path("/dev/full").open("w")  # noqa: SIM115
+    writer.add(Result("f/b", "f"))
+    assert "No space left" in writer.problem
+    writer.add(Result("f/c", "f"))
+    writer.close()  # there is room again
+    assert not writer.problem and list(results.read(out).results) == ["f/a", "f/b", "f/c"]
+    writer.path = pathlib.Path("/proc/nowhere/r.jsonl")
+    writer.close()
+    assert writer.problem
