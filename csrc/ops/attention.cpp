@@ -1,5 +1,5 @@
 // scaled_dot_product_attention. PyTorch asks us which way to take: our fused kernels, or its composite of matrix
-// products and a softmax, which serves dropout, a mask that needs a gradient, double, and forward-mode derivatives.
+// products and a softmax, which serves dropout, a mask that needs a gradient, and forward-mode derivatives.
 #include <ATen/Context.h>
 #include <ATen/SDPBackend.h>
 #include <ATen/native/transformers/attention.h>
@@ -14,6 +14,7 @@
 #include "bridge/tensor.h"
 #include "bridge/transforms.h"
 #include "kernels/attention.h"
+#include "ops/attention_double.h"
 #include "runtime/backend.h"
 
 namespace minitorch {
@@ -27,13 +28,17 @@ constexpr int64_t kLongestRowOnCuda = 256;
 
 // (batch, heads, queries, e), (batch, kv heads, keys, e), (batch, kv heads, keys, ev), none of them empty.
 bool shapes_match(const Tensor& q, const Tensor& k, const Tensor& v) {
+  if (q.is_nested() || k.is_nested() || v.is_nested()) return false;
   if (q.dim() != 4 || k.dim() != 4 || v.dim() != 4) return false;
   for (const Tensor* t : {&q, &k, &v})
     if (t->scalar_type() != q.scalar_type() || t->device() != q.device() || t->sym_numel() == 0) return false;
   if (k.sym_size(0) != q.sym_size(0) || v.sym_size(0) != q.sym_size(0)) return false;
   return k.sym_size(1) == v.sym_size(1) && k.sym_size(2) == v.sym_size(2) && k.sym_size(3) == q.sym_size(3);
 }
-bool is_fused_dtype(at::ScalarType type) { return type == at::kFloat || type == at::kHalf || type == at::kBFloat16; }
+bool is_fused_dtype(at::ScalarType type) {
+  if (type == at::kDouble) return backend().synchronous();  // as native: fused on the CPU, composed on CUDA
+  return type == at::kFloat || type == at::kHalf || type == at::kBFloat16;
+}
 
 // Native fuses only rows that lie next to each other and are as long in values as in keys; what it composes instead
 // gives a contiguous result.
@@ -42,6 +47,8 @@ bool native_fuses(const Tensor& q, const Tensor& k, const Tensor& v) {
     if (t->sym_stride(-1) != 1) return false;
   return q.sym_size(-1) == v.sym_size(-1);
 }
+
+at::ScalarType lse_type(at::ScalarType type) { return type == at::kDouble ? at::kDouble : at::kFloat; }
 
 bool fuses(const Tensor& q, const Tensor& k, const Tensor& v, const OptionalTensor& mask, double dropout,
            bool enable_gqa) {
@@ -66,7 +73,8 @@ int64_t choose(const Tensor& q, const Tensor& k, const Tensor& v, const Optional
                bool is_causal, std::optional<double> /*scale*/, bool enable_gqa) {
   bool fused = fuses(q, k, v, mask, dropout, enable_gqa);
   // The composite refuses a mask beside is_causal, which native's fused kernel takes.
-  if (is_causal && mask.has_value() && mask->defined()) fused = fused && native_fuses(q, k, v);
+  const bool two_masks = is_causal && mask.has_value() && mask->defined();
+  if (two_masks || q.scalar_type() == at::kDouble) fused = fused && native_fuses(q, k, v);
   return static_cast<int64_t>(fused ? at::SDPBackend::overrideable : at::SDPBackend::math);
 }
 
@@ -77,7 +85,7 @@ AttentionOperand operand(const Tensor& t) {
 
 // The mask seen as (batch, heads, queries, keys); the caller keeps `expanded` alive.
 AttentionArgs args_of(const Tensor& q, const Tensor& k, const Tensor& v, const Tensor& expanded_mask, bool causal,
-                      std::optional<double> scale) {
+                      double scale) {
   AttentionArgs a{.dtype = to_dtype(q.scalar_type()),
                   .batch = q.size(0),
                   .heads = q.size(1),
@@ -91,9 +99,13 @@ AttentionArgs args_of(const Tensor& q, const Tensor& k, const Tensor& v, const T
                   .v = operand(v),
                   .mask = {},
                   .causal = causal,
-                  .scale = static_cast<float>(scale.value_or(1.0 / std::sqrt(static_cast<double>(q.size(3)))))};
+                  .scale = static_cast<float>(scale)};
   if (expanded_mask.defined()) a.mask = operand(expanded_mask);
   return a;
+}
+
+double scale_of(const Tensor& q, std::optional<double> scale) {
+  return scale.value_or(1.0 / std::sqrt(static_cast<double>(q.size(3))));
 }
 
 Tensor expand_mask(const OptionalTensor& mask, const Tensor& q, const Tensor& k) {
@@ -115,12 +127,23 @@ Tensor empty_in_order_of(const Tensor& like, at::IntArrayRef sizes) {
   return empty_strided(sizes, strides, like.scalar_type());
 }
 
+// Strides as native's: its fused kernel gives (batch, time, heads, e), its composite products of matrices.
+std::tuple<Tensor, Tensor, Tensor> empty_gradients(const Tensor& q, const Tensor& k, const Tensor& v) {
+  const auto with_swapped = [](const Tensor& t, int64_t d, int64_t e) {
+    std::vector<int64_t> sizes = t.sizes().vec();
+    std::swap(sizes[d], sizes[e]);
+    return empty(sizes, t.scalar_type()).transpose(d, e);
+  };
+  if (native_fuses(q, k, v)) return {with_swapped(q, 1, 2), with_swapped(k, 1, 2), with_swapped(v, 1, 2)};
+  return {empty(q.sizes(), q.scalar_type()), with_swapped(k, 2, 3), empty(v.sizes(), v.scalar_type())};
+}
+
 using Forward = std::tuple<Tensor, Tensor, Tensor, Tensor, c10::SymInt, c10::SymInt, Tensor, Tensor, Tensor>;
 
 Forward attention(const Tensor& q, const Tensor& k, const Tensor& v, const OptionalTensor& mask, double dropout,
                   bool causal, bool /*return_debug_mask*/, std::optional<double> scale) {
   TORCH_CHECK_NOT_IMPLEMENTED(fuses(q, k, v, mask, dropout, /*enable_gqa=*/true),
-                              "minitorch's fused attention takes 4-d float32, bfloat16 or float16 tensors of matching "
+                              "minitorch's fused attention takes 4-d floating point tensors of matching "
                               "shapes without dropout; use scaled_dot_product_attention for other cases");
   check_same_device({&q, &k, &v});
   const Tensor bias = expand_mask(mask, q, k);
@@ -129,8 +152,14 @@ Forward attention(const Tensor& q, const Tensor& k, const Tensor& v, const Optio
   for (int64_t d = 0; d < q.dim(); d++) in_order = in_order && (q.stride(d) != 0 || q.size(d) == 1);
   const std::array sizes{q.size(0), q.size(1), q.size(2), v.size(3)};
   Tensor out = in_order ? empty_in_order_of(q, sizes) : empty(sizes, q.scalar_type());
-  Tensor lse = empty({q.size(0), q.size(1), q.size(2)}, at::kFloat);
-  attention_kernel(args_of(q, k, v, bias, causal, scale), operand(out), static_cast<float*>(lse.data_ptr()));
+  Tensor lse = empty({q.size(0), q.size(1), q.size(2)}, lse_type(q.scalar_type()));
+  const double factor = scale_of(q, scale);
+  if (q.scalar_type() == at::kDouble) {
+    const auto [result, logarithms] = DoubleAttention{q, k, v, bias, causal, factor}.forward();
+    out.copy_(result), lse.copy_(logarithms);
+  } else {
+    attention_kernel(args_of(q, k, v, bias, causal, factor), operand(out), static_cast<float*>(lse.data_ptr()));
+  }
   // No dropout, so no seed and offset; autograd wants tensors there all the same.
   const Tensor none = empty({}, at::kLong).zero_();
   return {out, lse, Tensor(), Tensor(), q.size(2), k.size(2), none, none, Tensor()};
@@ -152,13 +181,18 @@ std::tuple<Tensor, Tensor, Tensor, Tensor> attention_backward(const Tensor& grad
     TORCH_CHECK(t->sizes() == at::IntArrayRef(sizes) && t->scalar_type() == q.scalar_type(),
                 "attention's gradient: expected the output and its gradient to have sizes ", at::IntArrayRef(sizes),
                 " and dtype ", q.scalar_type(), ", got ", t->sizes(), " and ", t->scalar_type());
-  TORCH_CHECK(lse.sizes() == q.sizes().slice(0, 3) && lse.scalar_type() == at::kFloat,
-              "attention's gradient: expected a logsumexp in float of sizes ", q.sizes().slice(0, 3), ", got ",
-              lse.scalar_type(), " of ", lse.sizes());
+  TORCH_CHECK(lse.sizes() == q.sizes().slice(0, 3) && lse.scalar_type() == lse_type(q.scalar_type()),
+              "attention's gradient: expected a logsumexp in ", lse_type(q.scalar_type()), " of sizes ",
+              q.sizes().slice(0, 3), ", got ", lse.scalar_type(), " of ", lse.sizes());
   const Tensor bias = expand_mask(mask, q, k), dense_lse = lse.contiguous();
-  Tensor grad_q = empty_in_order_of(q, q.sizes()), grad_k = empty_in_order_of(k, k.sizes());
-  Tensor grad_v = empty_in_order_of(v, v.sizes());
-  attention_backward_kernel(args_of(q, k, v, bias, causal, scale),
+  auto [grad_q, grad_k, grad_v] = empty_gradients(q, k, v);
+  const double factor = scale_of(q, scale);
+  if (q.scalar_type() == at::kDouble) {
+    const auto [for_q, for_k, for_v] = DoubleAttention{q, k, v, bias, causal, factor}.backward(grad_out, out, lse);
+    grad_q.copy_(for_q), grad_k.copy_(for_k), grad_v.copy_(for_v);
+    return {grad_q, grad_k, grad_v, Tensor()};
+  }
+  attention_backward_kernel(args_of(q, k, v, bias, causal, factor),
                             {.grad_out = operand(grad_out),
                              .out = operand(out),
                              .lse = static_cast<const float*>(dense_lse.const_data_ptr()),

@@ -1,5 +1,5 @@
-// Kinds of tensors that the device does not have, each a dispatch key of its own: quantized ones, those in compressed
-// sparse layouts, and nested ones of the strided layout (jagged ones are dense tensors behind a Python class).
+// Kinds of tensors that the device does not have, each a dispatch key of its own: quantized ones and those in
+// compressed sparse layouts.
 #include <ATen/ops/ccol_indices_native.h>
 #include <ATen/ops/col_indices_native.h>
 #include <ATen/ops/crow_indices_native.h>
@@ -17,7 +17,6 @@ namespace minitorch {
 namespace {
 
 constexpr char kQuantized[] = "quantized tensors";
-constexpr char kNested[] = "nested tensors of the strided layout (layout=torch.jagged works)";
 
 template <const char* kind>
 void refuse_call(const c10::OperatorHandle& op, torch::jit::Stack*) {
@@ -28,7 +27,6 @@ void refuse_call(const c10::OperatorHandle& op, torch::jit::Stack*) {
   TORCH_LIBRARY_IMPL(_, key, m) { m.fallback(torch::CppFunction::makeFromBoxedFunction<&refuse_call<kind>>()); }
 MT_REFUSE(QuantizedPrivateUse1, kQuantized)
 MT_REFUSE(SparseCsrPrivateUse1, kCompressedSparse)
-MT_REFUSE(NestedTensorPrivateUse1, kNested)
 #undef MT_REFUSE
 
 // PyTorch makes compressed sparse tensors from their parts without asking the device. They can be looked at and taken

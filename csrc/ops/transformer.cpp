@@ -29,10 +29,10 @@ std::tuple<Tensor, Tensor, Tensor> split_projections(const Tensor& qkv, const Te
   return {parts.select(0, 0), parts.select(0, 1), parts.select(0, 2)};
 }
 
-// nn.TransformerEncoder asks whether padding may be cut off by making its input a nested tensor. PyTorch has no nested
-// tensors for our device; told no, the encoder goes on with the padded tensor and the mask, as native with
-// enable_nested_tensor=False. The results differ in the padding only, where native then has zeros.
-bool left_aligned_for_nesting(const Tensor& /*tensor*/, const Tensor& /*mask*/) { return false; }
+// Of sequences of different lengths: where the shorter ones end, q, k and v are the bias.
+std::tuple<Tensor, Tensor, Tensor> split_nested_projections(const Tensor& qkv, const Tensor& bias, int64_t heads) {
+  return split_projections(qkv.is_nested() ? qkv.to_padded_tensor(0) : qkv, bias, heads);
+}
 
 // PyTorch's composition divides by the number of heads before it looks at it.
 std::tuple<Tensor, Tensor> attention(const Tensor& query, const Tensor& key, const Tensor& value, int64_t embed_dim,
@@ -47,10 +47,14 @@ std::tuple<Tensor, Tensor> attention(const Tensor& query, const Tensor& key, con
 }
 
 MT_OPERATORS(aten, PrivateUse1, m) {
-  m.impl("_nested_tensor_from_mask_left_aligned", TORCH_FN(left_aligned_for_nesting));
   m.impl("_transform_bias_rescale_qkv", MT_CHECKED(split_projections));
   m.impl("_native_multi_head_attention", MT_CHECKED(attention));
   m.impl("_transformer_encoder_layer_fwd", MT_CHECKED(at::native::transformer_encoder_layer_forward));
+}
+MT_OPERATORS(aten, NestedTensorPrivateUse1, m) {
+  m.impl("_transform_bias_rescale_qkv", TORCH_FN(split_nested_projections));
+  m.impl("_native_multi_head_attention", TORCH_FN(attention));
+  m.impl("_transformer_encoder_layer_fwd", TORCH_FN(at::native::transformer_encoder_layer_forward));
 }
 
 }  // namespace

@@ -9,7 +9,6 @@ from minitorch_backend.compare.references import REFERENCES
 
 # Run as they are: they compute nothing, have to do with the process rather than with tensors, or ask what a device has.
 IGNORED = {
-    "aten::_nested_tensor_from_mask_left_aligned",
     "aten::lift_fresh", "aten::is_pinned", "aten::_pin_memory", "aten::record_stream", "aten::set_",
     "aten::_cudnn_rnn_flatten_weight",
 }  # fmt: skip

@@ -54,7 +54,6 @@ def test_kinds_that_the_device_does_not_have_are_refused_by_name():
         "sparse tensors in CSR": lambda: x.to(DEVICE).to_sparse_csr(),
         "sparse tensors in CSR, CSC, BSR or BSC": lambda: x.to(DEVICE).to_sparse_bsr((2, 2)),
         "tensors in oneDNN's layout": lambda: x.to(DEVICE).to_mkldnn(),
-        "nested tensors of the strided layout": lambda: torch.nested.nested_tensor([x, x], device=DEVICE).unbind(),
     }
     for text, call in calls.items():
         with pytest.raises(NotImplementedError, match="minitorch has no " + text):
