@@ -13,7 +13,7 @@ REQUIREMENTS := $(VENV)/.requirements
 INSTALLED := $(VENV)/.installed
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-cpp test-python conformance coverage accuracy lint format bench benchmarks-page debug clean
+.PHONY: help setup demo test test-cpp cuda test-python conformance coverage accuracy lint format bench benchmarks-page debug clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-16s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -36,13 +36,16 @@ setup: $(INSTALLED) ## make .venv, install the pinned torch and tools, build and
 demo: $(INSTALLED) ## train a CNN and a small GPT on minitorch and on native CPU, side by side
 	@$(PY) examples/side_by_side.py
 
-test: test-cpp test-python ## C++ tests, then all Python tests
+test: test-cpp cuda test-python ## C++ tests, the CUDA sources where nvcc is found, then all Python tests
+
+cuda: $(INSTALLED) test-cpp ## compile the CUDA library (sm_90a, or what the build was configured for), GPU or not
+	@tools/build_cuda.sh $(BUILD) $(JOBS)
 
 test-cpp: $(INSTALLED) ## C++ tests of core, runtime and kernels (no Python)
 	@tools/test_cpp.sh $(BUILD)
 
 # Two workers with two threads each on two cores: idle OpenMP threads must sleep, not spin.
-test-python: $(INSTALLED) test-cpp ## Python tests: devices, operators, conformance (a thinned choice), models
+test-python: $(INSTALLED) test-cpp cuda ## Python tests: devices, operators, conformance (a thinned choice), models
 	@OMP_NUM_THREADS=2 OMP_WAIT_POLICY=passive MINITORCH_FALLBACK=error $(PY) -m pytest -n $(JOBS) --dist worksteal tests
 
 conformance: $(INSTALLED) ## every conformance row of the claimed operators, in all dtypes; an interrupted run goes on

@@ -108,8 +108,8 @@ class CMakeBuild(build_ext):
             f"-DMINITORCH_SANITIZE={on_off[sanitize]}",
             f"-DMINITORCH_CUDA={on_off[cuda]}",
         ]  # fmt: skip
-        if archs := os.environ.get("MINITORCH_CUDA_ARCHS"):
-            configure.append(f"-DMINITORCH_CUDA_ARCHS={archs}")
+        archs = os.environ.get("MINITORCH_CUDA_ARCHS")  # not set: CMake's default, whatever the folder was built for
+        configure.append(f"-DMINITORCH_CUDA_ARCHS={archs}" if archs else "-UMINITORCH_CUDA_ARCHS")
         compile_ = ["cmake", "--build", str(build)]
         if jobs := os.environ.get("MINITORCH_JOBS"):
             compile_ += ["--parallel", jobs]
