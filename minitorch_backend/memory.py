@@ -70,7 +70,7 @@ def memory_allocated(device: Device = None) -> int:
 
 
 def max_memory_allocated(device: Device = None) -> int:
-    """The most bytes that tensors held at once, since the start or the last ``reset_peak_memory_stats``."""
+    """The most bytes that tensors and running kernels held, since the start or the last ``reset_peak_memory_stats``."""
     return memory_stats(device)["allocated_bytes.all.peak"]
 
 

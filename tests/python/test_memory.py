@@ -10,6 +10,7 @@ import pytest
 import torch
 
 import minitorch_backend
+from tests.python.twin import ASYNCHRONOUS
 
 mt = torch.minitorch
 MiB = 1 << 20
@@ -321,3 +322,58 @@ def test_deterministic_mode_fills_fresh_memory():
         assert (grown[:2] == 0).all() and grown[2:].isnan().all()
     finally:
         torch.use_deterministic_algorithms(False)
+
+
+@pytest.mark.skipif(ASYNCHRONOUS, reason="the CPU kernels' scratch memory")
+def test_scratch_memory_of_kernels_counts_while_they_run():
+    x = torch.arange(MiB, device="minitorch").flip(0)  # sorted with two buffers of 8 bytes an element
+    mt.reset_peak_memory_stats()
+    before = mt.memory_allocated()
+    x.sort()
+    assert mt.memory_allocated() == before
+    assert mt.max_memory_allocated() - before >= (16 + 16) * MiB
+    mapped = mt.memory_stats()["num_device_alloc"]
+    x.sort()
+    assert mt.memory_stats()["num_device_alloc"] == mapped
+
+
+@pytest.mark.skipif(ASYNCHRONOUS, reason="the CPU kernels' scratch memory")
+def test_scratch_memory_is_within_the_limit():
+    code = """
+x = torch.arange(1 << 19, device="minitorch").flip(0)
+values, indices = torch.empty_like(x), torch.empty_like(x)
+try:
+    torch.sort(x, out=(values, indices))
+except torch.OutOfMemoryError as e:
+    print("Tried to allocate 8.00 MiB" in str(e))
+print(mt.memory_allocated() >> 20, x[:4096].sort().values[0].item())
+"""
+    done = run(code, MINITORCH_MEMORY_LIMIT="16M")
+    assert done.stdout == "True\n12 520192\n", (done.stdout, done.stderr)
+
+
+@pytest.mark.skipif(ASYNCHRONOUS, reason="the CPU kernels' scratch memory")
+def test_scratch_memory_is_checked_and_read_only_where_it_was_written():
+    code = """
+torch.manual_seed(0)
+x = torch.randn(300, 700, dtype=torch.float64)
+square = x[:, :300] + 20 * torch.eye(300, dtype=torch.float64)
+indices = torch.randint(0, 40000, (90000,))
+work = {
+    "sort": lambda d: (x * 1e9).long().to(d).flatten().sort(),
+    "unique": lambda d: x.to(d).round().unique(return_counts=True),
+    "kthvalue": lambda d: x.to(d).flatten().kthvalue(9),
+    "histc": lambda d: x.float().to(d).histc(50000, -4, 4),
+    "bincount": lambda d: indices.to(d).bincount(),
+    "fft": lambda d: torch.view_as_real(torch.fft.fft(x.to(d).flatten()[: 2 * 65537])),
+    "solve": lambda d: torch.linalg.solve(square.to(d), x.to(d)),
+    "qr": lambda d: torch.linalg.qr(x.to(d)).R.abs(),
+    "embedding": lambda d: torch.nn.functional.embedding(indices.to(d), x.to(d).view(-1, 5)[:40000]),
+    "resize": lambda d: torch.nn.functional.interpolate(x.to(d)[None, None], size=(900, 40000), mode="bicubic"),
+}
+for name, f in work.items():
+    torch.testing.assert_close(f("minitorch"), f("cpu"), check_device=False)
+mt.synchronize()
+"""
+    done = run(code, MINITORCH_POISON="1", MINITORCH_FALLBACK="error")
+    assert done.returncode == 0, done.stderr[-2000:]

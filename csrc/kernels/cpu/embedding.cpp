@@ -9,9 +9,9 @@
 #include <cmath>
 #include <cstring>
 #include <limits>
-#include <memory>
 
 #include "core/parallel.h"
+#include "kernels/cpu/scratch.h"
 
 namespace minitorch {
 inline namespace MINITORCH_ARCH {
@@ -21,9 +21,9 @@ inline constexpr int64_t kBlock = 512;  // elements of a row summed at a time
 
 // first[r] is the first position with index r and next[i] the one after position i; -1 ends a list.
 struct RowLists {
-  std::unique_ptr<int32_t[]> first, next;
+  Scratch<int32_t> first, next;
 
-  explicit RowLists(const EmbeddingBackwardArgs& a) : first(new int32_t[a.rows]), next(new int32_t[a.count]) {
+  explicit RowLists(const EmbeddingBackwardArgs& a) : first(a.rows), next(a.count) {
     memset(first.get(), 0xff, a.rows * sizeof(int32_t));
     for (int64_t i = a.count - 1; i >= 0; i--) {
       const int64_t row = a.indices[i], source = a.source != nullptr ? a.source[i] : i;
@@ -106,7 +106,8 @@ template <class T>
 void renorm_typed(const EmbeddingRenormArgs& a) {
   using C = compute_t<T>;
   const int64_t rows = a.weight.sizes[0], dim = a.weight.sizes[1], stride = a.weight.strides[1];
-  const std::unique_ptr<bool[]> done(new bool[rows]());
+  const Scratch<bool, 4096> done(rows);
+  done.zero(rows);
   for (int64_t i = 0; i < a.count; i++) {
     if (done[a.indices[i]]) continue;
     done[a.indices[i]] = true;
