@@ -62,12 +62,12 @@ extern Kernel<void(const char* data, DType dtype, int64_t n, int64_t* count, cha
 // order[i] = the i-th of n items of `width` contiguous elements in lexicographic order; equal items keep their order.
 extern Kernel<void(int64_t* order, char* data, DType dtype, int64_t n, int64_t width)> lexicographic_order_kernel;
 
-// counts[x] = how often x occurs among n integers in [0, bins). All contiguous.
+// counts[x - lowest] = how often x occurs among n integers in [lowest, lowest + bins). All contiguous.
 struct CountArgs {
   int64_t* counts;
   char* elements;
   DType dtype;
-  int64_t n, bins;
+  int64_t n, bins, lowest;
 };
 extern Kernel<void(const CountArgs&)> count_kernel;
 

@@ -42,9 +42,37 @@ Triple finish(at::Tensor values, const Runs& runs, at::IntArrayRef inverse_shape
           runs.counts.defined() ? runs.counts : empty({0}, at::kLong)};
 }
 
+// Many integers in a narrow range are counted: nothing needs to be sorted. Nothing if they are not.
+std::optional<Triple> unique_by_counting(const at::Tensor& flat, at::IntArrayRef shape, bool return_inverse,
+                                         bool return_counts) {
+  constexpr int64_t kFewest = 1024;  // elements, to be worth it
+  const int64_t n = flat.numel();
+  const bool countable =
+      at::isIntegralType(flat.scalar_type(), /*includeBool=*/true) && !at::isBarebonesUnsignedType(flat.scalar_type());
+  if (!countable || n < kFewest || !count_kernel.available(active_slot)) return std::nullopt;
+  if (flat.scalar_type() == at::kBool) {
+    auto found = unique_by_counting(flat.view(at::kByte), shape, return_inverse, return_counts);
+    if (found) std::get<0>(*found) = std::get<0>(*found).view(at::kBool);
+    return found;
+  }
+  const auto [least, most] = at::aminmax(flat);
+  const int64_t low = least.item<int64_t>(), high = most.item<int64_t>();
+  if (static_cast<uint64_t>(high) - static_cast<uint64_t>(low) >= static_cast<uint64_t>(n / 4)) return std::nullopt;
+  const int64_t bins = high - low + 1;
+  const at::Tensor table = empty({bins}, at::kLong);
+  count_kernel({integers(table), bytes(flat), to_dtype(flat.scalar_type()), n, bins, low});
+  const at::Tensor found = table.nonzero().view(-1);
+  const at::Tensor values = found.add(low).to(flat.scalar_type());
+  const at::Tensor counts = return_counts ? table.index_select(0, found) : empty({0}, at::kLong);
+  if (!return_inverse) return Triple(values, empty({0}, at::kLong), counts);
+  const at::Tensor number = table.ne(0).cumsum(0).sub_(1);
+  return Triple(values, number.index_select(0, flat.to(at::kLong).sub(low)).view(shape), counts);
+}
+
 // The result is sorted whether asked for or not.
 Triple unique2(const at::Tensor& self, bool, bool return_inverse, bool return_counts) {
   const at::Tensor flat = self.contiguous().view(-1);
+  if (auto counted = unique_by_counting(flat, self.sizes(), return_inverse, return_counts)) return *counted;
   const auto [sorted, order] = at::sort(flat, /*stable=*/true, 0, /*descending=*/false);
   const Runs runs = find_runs(sorted, flat.numel(), 1, {}, order, return_inverse, return_counts);
   return finish(sorted.index_select(0, runs.first), runs, self.sizes());
@@ -190,7 +218,7 @@ at::Tensor bincount(const at::Tensor& self, const std::optional<at::Tensor>& wei
   const int64_t bins = std::max(minlength, high.item<int64_t>() + 1);
   if (!weighted && count_kernel.available(active_slot)) {
     const at::Tensor counts = empty({bins}, at::kLong), elements = self.contiguous();
-    count_kernel({integers(counts), bytes(elements), to_dtype(self.scalar_type()), self.numel(), bins});
+    count_kernel({integers(counts), bytes(elements), to_dtype(self.scalar_type()), self.numel(), bins, 0});
     return counts;
   }
   const at::Tensor index = self.to(at::kLong);

@@ -20,6 +20,12 @@ struct LineAccess {
   int64_t in_size;
 };
 
+// What a descending sort inverts keys with.
+template <class T>
+MT_INLINE typename KeyOf<T>::Key flip_of(bool invert) {
+  return invert ? ~typename KeyOf<T>::Key{0} : 0;
+}
+
 // Calls f(first, values, n) for blocks of a line converted to T.
 template <class T, class F>
 MT_INLINE void for_each_block(const LineAccess& a, const char* in, int64_t n, const F& f) {
@@ -31,38 +37,49 @@ MT_INLINE void for_each_block(const LineAccess& a, const char* in, int64_t n, co
   }
 }
 
-template <class T, class Item>
-void load_items(const LineAccess& a, Item* items, const char* in, int64_t n, bool invert) {
-  using K = KeyOf<T>;
-  for_each_block<T>(a, in, n, [&](int64_t first, const T* block, int64_t m) {
-    const typename K::Key flip = invert ? ~typename K::Key{0} : 0;
-    for (int64_t k = 0; k < m; k++) items[first + k] = Item::make(K::key(block[k]) ^ flip, first + k);
+// Loads elements begin to end of a line. `flip` inverts the keys of a descending sort.
+template <class T, class Packing>
+void load_items(const LineAccess& a, typename Packing::Item* items, const char* in, int64_t begin, int64_t end,
+                typename KeyOf<T>::Key flip, const Packing& packing) {
+  for_each_block<T>(a, in + begin * a.in_step, end - begin, [&](int64_t first, const T* block, int64_t m) {
+    for (int64_t k = 0; k < m; k++) {
+      const int64_t i = begin + first + k;
+      items[i] = packing.make(KeyOf<T>::key(block[k]) ^ flip, i);
+    }
   });
 }
-
 template <class T, class Item>
-void store_items(const LineAccess& a, char* values, char* indices, const char* in, const Item* items, int64_t n,
-                 bool inverted) {
+void load_items(const LineAccess& a, Item* items, const char* in, int64_t n, bool invert) {
+  load_items<T>(a, items, in, 0, n, flip_of<T>(invert), Whole<Item>{});
+}
+
+template <class T, class Packing>
+void store_items(const LineAccess& a, char* values, char* indices, const char* in, const typename Packing::Item* items,
+                 int64_t begin, int64_t end, typename KeyOf<T>::Key flip, const Packing& packing) {
   using K = KeyOf<T>;
   alignas(64) T block[kBlockElements];
   alignas(64) int64_t at[kBlockElements];
-  for (int64_t i = 0; i < n; i += kBlockElements) {
-    const int64_t m = std::min(kBlockElements, n - i);
-    const typename K::Key flip = inverted ? ~typename K::Key{0} : 0;
+  for (int64_t i = begin; i < end; i += kBlockElements) {
+    const int64_t m = std::min(kBlockElements, end - i);
     bool ambiguous = false;
     for (int64_t k = 0; k < m; k++) {
-      const auto key = static_cast<typename K::Key>(items[i + k].key() ^ flip);
+      const auto key = static_cast<typename K::Key>(packing.key(items[i + k]) ^ flip);
       block[k] = K::value(key);
-      at[k] = items[i + k].index();
+      at[k] = packing.index(items[i + k]);
       ambiguous |= K::ambiguous(key);
     }
     if (ambiguous)
       for (int64_t k = 0; k < m; k++)
-        if (K::ambiguous(static_cast<typename K::Key>(items[i + k].key() ^ flip)))
+        if (K::ambiguous(static_cast<typename K::Key>(packing.key(items[i + k]) ^ flip)))
           a.load(block + k, in + at[k] * a.in_step, a.in_step, 1);
     a.store(values + i * a.value_step, a.value_step, block, m);
     a.store_index(indices + i * a.index_step, a.index_step, at, m);
   }
+}
+template <class T, class Item>
+void store_items(const LineAccess& a, char* values, char* indices, const char* in, const Item* items, int64_t n,
+                 bool inverted) {
+  store_items<T>(a, values, indices, in, items, 0, n, flip_of<T>(inverted), Whole<Item>{});
 }
 
 // Items and a second buffer of the same size for a thread.
@@ -101,6 +118,60 @@ LineAccess access(const Lines& lines, const TensorView& values, const TensorView
           static_cast<int64_t>(size_of(input.dtype))};
 }
 
+// The lowest and the highest key of a line.
+template <class T>
+struct KeyRange {
+  uint64_t low = ~uint64_t{0}, high = 0;
+  KeyRange(const LineAccess& a, const char* in, int64_t n, typename KeyOf<T>::Key flip, int64_t parts) {
+    Scratch<uint64_t, 1024> found(2 * parts);
+    for_each_part(n, parts, [&](int64_t p, int64_t begin, int64_t end) {
+      uint64_t least = ~uint64_t{0}, most = 0;
+      for_each_block<T>(a, in + begin * a.in_step, end - begin, [&](int64_t, const T* block, int64_t m) {
+        for (int64_t k = 0; k < m; k++) {
+          const uint64_t key = KeyOf<T>::key(block[k]) ^ flip;
+          least = key < least ? key : least;
+          most = key > most ? key : most;
+        }
+      });
+      found[2 * p] = least, found[2 * p + 1] = most;
+    });
+    for (int64_t p = 0; p < parts; p++) low = std::min(low, found[2 * p]), high = std::max(high, found[2 * p + 1]);
+  }
+};
+
+template <class T, class Packing>
+void sort_packed(const LineAccess& a, char* const* p, int64_t n, bool descending, int64_t parts, int key_bit,
+                 const Packing& packing) {
+  using Item = typename Packing::Item;
+  const Buffers<Item> b(n);
+  const auto flip = flip_of<T>(descending);
+  for_each_part(n, parts, [&](int64_t, int64_t begin, int64_t end) {
+    load_items<T>(a, b.items, p[0], begin, end, flip, packing);
+  });
+  const Item* const sorted = radix_sort(b.items, b.other, n, key_bit, parts);
+  for_each_part(n, parts, [&](int64_t, int64_t begin, int64_t end) {
+    store_items<T>(a, p[1], p[2], p[0], sorted, begin, end, flip, packing);
+  });
+}
+
+// In `parts` parallel parts.
+template <class T, class Item>
+void sort_line(const LineAccess& a, char* const* p, int64_t n, bool descending, int64_t parts) {
+  if (n <= kRanked) {
+    const Buffers<Item> b(n);
+    load_items<T>(a, b.items, p[0], n, descending);
+    return store_items<T>(a, p[1], p[2], p[0], sort_items(b.items, b.other, n), n, descending);
+  }
+  if constexpr (sizeof(T) == 8) {
+    const KeyRange<T> range(a, p[0], n, flip_of<T>(descending), parts);
+    if (Packed::fits(range.low, range.high, n)) {
+      const Packed packing{range.low, bit_width(static_cast<uint64_t>(n))};
+      return sort_packed<T>(a, p, n, descending, parts, packing.key_bit, packing);
+    }
+  }
+  sort_packed<T>(a, p, n, descending, parts, Item::kKeyBit, Whole<Item>{});
+}
+
 void sort(const TensorView& values, const TensorView& indices, const TensorView& input, int dim, bool descending) {
   const TensorView* tensors[] = {&input, &values, &indices};
   const Lines lines(tensors, 3, dim);
@@ -109,16 +180,10 @@ void sort(const TensorView& values, const TensorView& indices, const TensorView&
     using T = typename decltype(tag)::type;
     using Item = typename decltype(item_tag)::type;
     const LineAccess a = access<T>(lines, values, indices, input);
-    auto sort_line = [&](char* const* p, const Buffers<Item>& b, int64_t parts) {
-      load_items<T>(a, b.items, p[0], n, descending);
-      const Item* sorted = sort_items(b.items, b.other, n, parts);
-      store_items<T>(a, p[1], p[2], p[0], sorted, n, descending);
-    };
     if (lines.count() < num_threads() && n >= kParallelSort) {
-      const Buffers<Item> b(n);
-      lines.for_each(1, 0, [&](char* const* p, int64_t) { sort_line(p, b, num_threads()); });
+      lines.for_each(1, 0, [&](char* const* p, int64_t) { sort_line<T, Item>(a, p, n, descending, num_threads()); });
     } else {
-      lines.for_each(1, 8, [&](char* const* p, int64_t) { sort_line(p, Buffers<Item>(n), 1); });
+      lines.for_each(1, 8, [&](char* const* p, int64_t) { sort_line<T, Item>(a, p, n, descending, 1); });
     }
   });
 }

@@ -49,6 +49,7 @@ struct KeyOf {
 // stable.
 struct Item32 {
   using Key = uint32_t;
+  static constexpr int kKeyBit = 32;  // the lowest bit of the key
   uint64_t word;
   static MT_INLINE Item32 make(uint32_t key, int64_t index) {
     return {uint64_t{key} << 32 | static_cast<uint32_t>(index)};
@@ -59,6 +60,7 @@ struct Item32 {
 };
 struct Item64 {
   using Key = uint64_t;
+  static constexpr int kKeyBit = 0;
   uint64_t word;
   int64_t position;
   static MT_INLINE Item64 make(uint64_t key, int64_t index) { return {key, index}; }
@@ -66,6 +68,35 @@ struct Item64 {
   MT_INLINE int64_t index() const { return position; }
   friend MT_INLINE bool operator<(Item64 a, Item64 b) {
     return (a.word < b.word) | ((a.word == b.word) & (a.position < b.position));
+  }
+};
+
+// Bits that x, above 0, takes.
+MT_INLINE int bit_width(uint64_t x) { return 64 - __builtin_clzll(x); }
+
+// How keys and indices are packed into items: as the item has it, or in one word where the keys of a line differ in so
+// few bits that the index fits below what is left of a key.
+template <class ItemType>
+struct Whole {
+  using Item = ItemType;
+  MT_INLINE Item make(typename Item::Key key, int64_t index) const { return Item::make(key, index); }
+  MT_INLINE typename Item::Key key(const Item& item) const { return item.key(); }
+  MT_INLINE int64_t index(const Item& item) const { return item.index(); }
+};
+struct Packed {
+  using Item = Item32;
+  uint64_t lowest;  // key
+  int key_bit;
+  // Whether keys from `low` to `high` and n indices fit.
+  static MT_INLINE bool fits(uint64_t low, uint64_t high, int64_t n) {
+    return bit_width((high - low) | 1) + bit_width(static_cast<uint64_t>(n)) <= 64;
+  }
+  MT_INLINE Item make(uint64_t key, int64_t index) const {
+    return {(key - lowest) << key_bit | static_cast<uint64_t>(index)};
+  }
+  MT_INLINE uint64_t key(const Item& item) const { return (item.word >> key_bit) + lowest; }
+  MT_INLINE int64_t index(const Item& item) const {
+    return static_cast<int64_t>(item.word & ((uint64_t{1} << key_bit) - 1));
   }
 };
 
@@ -104,51 +135,61 @@ Item* rank_sort(const Item* items, Item* other, int64_t n) {
   return other;
 }
 
-// One stable pass of a radix sort by `Bits` bits of the key, in `parts` parallel parts.
-template <int Bits, class Item>
-void radix_pass(const Item* from, Item* to, int64_t n, int shift, int64_t parts, int64_t* counts) {
-  constexpr int64_t kDigits = int64_t{1} << Bits;
-  auto digit = [shift](const Item& x) { return static_cast<int64_t>(x.key() >> shift) & (kDigits - 1); };
-  parallel_for(parts, 1, [&](int64_t begin, int64_t end) {
-    for (int64_t p = begin; p < end; p++) {
-      int64_t* count = counts + p * kDigits;
-      memset(count, 0, kDigits * sizeof(int64_t));
-      for (int64_t i = n * p / parts; i < n * (p + 1) / parts; i++) count[digit(from[i])]++;
-    }
-  });
-  int64_t total = 0;
-  for (int64_t d = 0; d < kDigits; d++) {
-    for (int64_t p = 0; p < parts; p++) {
-      const int64_t count = counts[p * kDigits + d];
-      counts[p * kDigits + d] = total;
-      total += count;
-    }
-  }
-  parallel_for(parts, 1, [&](int64_t begin, int64_t end) {
-    for (int64_t p = begin; p < end; p++) {
-      int64_t* position = counts + p * kDigits;
-      for (int64_t i = n * p / parts; i < n * (p + 1) / parts; i++) to[position[digit(from[i])]++] = from[i];
-    }
+// Calls f(part, begin, end) for `parts` parts of n elements, in parallel.
+template <class F>
+MT_INLINE void for_each_part(int64_t n, int64_t parts, const F& f) {
+  parallel_for(parts, 1, [&](int64_t first, int64_t last) {
+    for (int64_t p = first; p < last; p++) f(p, n * p / parts, n * (p + 1) / parts);
   });
 }
 
-// Sorts by key, stably, with digits of `Bits` bits from the least significant on; digits that all keys share are
-// skipped. The result is in one of the two buffers.
-template <int Bits, class Item>
-Item* radix_sort(Item* items, Item* other, int64_t n, int64_t parts) {
-  Scratch<int64_t, Bits <= 8 ? 2048 : 0> counts(parts << Bits);
-  typename Item::Key varying = 0;
-  for (int64_t i = 1; i < n; i++) varying |= items[i].key() ^ items[0].key();
-  for (int shift = 0; shift < static_cast<int>(8 * sizeof(varying)); shift += Bits) {
-    if (((varying >> shift) & ((int64_t{1} << Bits) - 1)) == 0) continue;
-    radix_pass<Bits>(items, other, n, shift, parts, counts.get());
+// One stable pass of a radix sort by the digit of the words that `shift` and `digits`, a power of two, tell.
+template <class Item>
+void radix_pass(const Item* from, Item* to, int64_t n, int shift, int64_t digits, int64_t parts, int64_t* counts) {
+  const auto digit = [shift, digits](const Item& x) { return static_cast<int64_t>(x.word >> shift) & (digits - 1); };
+  for_each_part(n, parts, [&](int64_t p, int64_t begin, int64_t end) {
+    int64_t* const count = counts + p * digits;
+    memset(count, 0, digits * sizeof(int64_t));
+    for (int64_t i = begin; i < end; i++) count[digit(from[i])]++;
+  });
+  int64_t total = 0;
+  for (int64_t d = 0; d < digits; d++) {
+    for (int64_t p = 0; p < parts; p++) {
+      const int64_t count = counts[p * digits + d];
+      counts[p * digits + d] = total;
+      total += count;
+    }
+  }
+  for_each_part(n, parts, [&](int64_t p, int64_t begin, int64_t end) {
+    int64_t* const position = counts + p * digits;
+    for (int64_t i = begin; i < end; i++) to[position[digit(from[i])]++] = from[i];
+  });
+}
+
+constexpr int64_t kSmallDigits = 4096;  // items up to which short digits win
+constexpr int kShortDigit = 8, kLongDigit = 11;
+
+// Sorts by the bits of the words from `lowest` on, stably, with digits from the least significant on, as long as they
+// have to be; digits that all words share are skipped. The result is in one of the two buffers.
+template <class Item>
+Item* radix_sort(Item* items, Item* other, int64_t n, int lowest, int64_t parts) {
+  uint64_t varying = 0;
+  for (int64_t i = 1; i < n; i++) varying |= items[i].word ^ items[0].word;
+  varying >>= lowest;
+  if (varying == 0) return items;
+  const int bits = bit_width(varying);
+  const int longest = n <= kSmallDigits ? kShortDigit : kLongDigit;
+  const int passes = (bits + longest - 1) / longest, width = (bits + passes - 1) / passes;
+  Scratch<int64_t, 2048> counts(parts << width);
+  for (int pass = 0; pass < passes; pass++) {
+    if ((varying >> pass * width & ((uint64_t{1} << width) - 1)) == 0) continue;
+    radix_pass(items, other, n, lowest + pass * width, int64_t{1} << width, parts, counts.get());
     std::swap(items, other);
   }
   return items;
 }
 
 constexpr int64_t kInsertion = 12;        // items up to which insertion sort wins
-constexpr int64_t kSmallDigits = 4096;    // items up to which short digits win
 constexpr int64_t kParallelSort = 65536;  // items of one line worth a second thread
 
 template <class Item>
@@ -159,7 +200,7 @@ Item* sort_items(Item* items, Item* other, int64_t n, int64_t parts = 1) {
   }
   if (n <= static_cast<int64_t>(kRanked * sizeof(uint32_t) / sizeof(typename Item::Key)))
     return rank_sort(items, other, n);
-  return n <= kSmallDigits ? radix_sort<8>(items, other, n, parts) : radix_sort<11>(items, other, n, parts);
+  return radix_sort(items, other, n, Item::kKeyBit, parts);
 }
 
 }  // namespace

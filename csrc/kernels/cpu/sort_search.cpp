@@ -243,16 +243,16 @@ void membership(const MembershipArgs& a) {
 constexpr int64_t kTables = 4;
 
 template <class T>
-void count_range(const T* x, int64_t n, int64_t bins, int64_t tables, int64_t* counts) {
+void count_range(const T* x, int64_t n, int64_t bins, int64_t lowest, int64_t tables, int64_t* counts) {
   memset(counts, 0, tables * bins * sizeof(int64_t));
   int64_t i = 0;
   if (tables == kTables) {
     for (; i + kTables <= n; i += kTables)
-      for (int64_t k = 0; k < kTables; k++) counts[k * bins + static_cast<int64_t>(x[i + k])]++;
+      for (int64_t k = 0; k < kTables; k++) counts[k * bins + static_cast<int64_t>(x[i + k]) - lowest]++;
     for (int64_t k = 1; k < kTables; k++)
       for (int64_t b = 0; b < bins; b++) counts[b] += counts[k * bins + b];
   }
-  for (; i < n; i++) counts[static_cast<int64_t>(x[i])]++;
+  for (; i < n; i++) counts[static_cast<int64_t>(x[i]) - lowest]++;
 }
 
 void count(const CountArgs& a) {
@@ -266,7 +266,7 @@ void count(const CountArgs& a) {
     parallel_for(parts, 1, [&](int64_t begin, int64_t end) {
       for (int64_t p = begin; p < end; p++) {
         const int64_t first = a.n * p / parts, last = a.n * (p + 1) / parts;
-        count_range(x + first, last - first, a.bins, tables, memory.get() + p * tables * a.bins);
+        count_range(x + first, last - first, a.bins, a.lowest, tables, memory.get() + p * tables * a.bins);
       }
     });
     memcpy(a.counts, memory.get(), a.bins * sizeof(int64_t));
