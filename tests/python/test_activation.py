@@ -25,6 +25,7 @@ ACTIVATIONS = {
     "selu": F.selu,
     "softplus": F.softplus,
     "softplus(2, 3)": lambda x: F.softplus(x, 2, 3),
+    "softplus(1, 1000)": lambda x: F.softplus(x, 1, 1000),  # which overflows
     "softshrink": F.softshrink,
     "hardshrink": F.hardshrink,
     "tanhshrink": F.tanhshrink,

@@ -181,10 +181,26 @@ struct EluBackwardFromResult {  // gradient, elu(x)
 };
 
 template <class T>
+MT_HD T log_of_one_plus_exp(T x) {
+  return math::log1p(math::exp(x));
+}
+#if !defined(__CUDA_ARCH__)
+// max(x, 0) + log(1 + z) with z = exp(-|x|) in [0, 1], which is log(1 + z), or log(2) + log(1 + (z - 1) / 2) from
+// sqrt(2) - 1 on, with log1p's polynomial and no division. Overflows where exp(x) does.
+MT_HD float log_of_one_plus_exp(float x) {
+  const float z = math::exp(-::fabsf(x));
+  const bool far = z > 0.41421356f;
+  const float f = far ? (z - 1.0f) * 0.5f : z, square = f * f;
+  const float tail = (square * f) * math::detail::log1p_tail(f) - 0.5f * square;
+  const float value = far ? 0.69314718f + (f + (tail - 1.9046542e-9f)) : f + tail;
+  return x > 88.722839f ? INFINITY : (x > 0.0f ? x : 0.0f) + value;
+}
+#endif
+template <class T>
 struct Softplus {
   MT_PARAMS_2(Softplus, beta, threshold)
   MT_HD T operator()(T x) const {
-    const T scaled = x * beta, value = math::log1p(math::exp(scaled)) / beta;
+    const T scaled = x * beta, value = log_of_one_plus_exp(scaled) / beta;
     return scaled > threshold ? x : value;
   }
 };

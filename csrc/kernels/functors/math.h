@@ -1,6 +1,6 @@
 // Elementary functions as branch-free polynomials, so that loops over them vectorise.
 //
-// Single precision (but for exp and log1p, which have their own) is computed in double, see polynomials.h. Double
+// Single precision (but for exp, exp2 and log1p, which have their own) is computed in double, see polynomials.h. Double
 // precision has polynomials for the functions that models spend time in and libm for the rest. On a GPU all of it is
 // CUDA's own library.
 #pragma once
@@ -43,10 +43,34 @@ MT_HD T sigmoid(T x) {
 
 #else
 
+namespace detail {
+inline constexpr float kRoundSingle = 12582912.0f;  // 1.5 * 2^23
+// p 2^n in two steps, for subnormal results.
+MT_HD float scale_single(float p, float n) {
+  const float half = (n * 0.5f + kRoundSingle) - kRoundSingle;
+  const uint32_t one = 127u << 23;
+  const float first = detail::bit_cast<float>((detail::bit_cast<uint32_t>(half + kRoundSingle) << 23) + one);
+  const float second = detail::bit_cast<float>((detail::bit_cast<uint32_t>(n - half + kRoundSingle) << 23) + one);
+  return (p * first) * second;
+}
+// p in log(1 + f) = f - f^2/2 + f^3 p (2^-28.5) for |f| < 0.42.
+MT_HD float log1p_tail(float f) {
+  float p = 6.971612e-2f;
+  p = p * f - 1.1479734e-1f;
+  p = p * f + 1.168542e-1f;
+  p = p * f - 1.2425687e-1f;
+  p = p * f + 1.4249058e-1f;
+  p = p * f - 1.6667803e-1f;
+  p = p * f + 2.0000716e-1f;
+  p = p * f - 2.4999997e-1f;
+  return p * f + 3.333333e-1f;
+}
+}  // namespace detail
+
 // In single precision throughout, as what models spend most time in (error below 0.8 units in the last place):
 // reduction and polynomial as in exp_single.
 MT_HD float exp(float x) {
-  constexpr float round = 12582912.0f;  // 1.5 * 2^23
+  constexpr float round = detail::kRoundSingle;
   float y = x < -104.0f ? -104.0f : x;
   y = y > 89.0f ? 89.0f : y;
   const float n = (y * 1.44269504f + round) - round;
@@ -57,19 +81,22 @@ MT_HD float exp(float x) {
   q = q * r + 4.1666465e-2f;
   q = q * r + 1.6666667e-1f;
   q = q * r + 0.5f;
-  const float p = (q * (r * r) + r) + 1.0f;
-  const float half = (n * 0.5f + round) - round;  // 2^n in two steps, for subnormal results
-  const uint32_t one = 127u << 23;
-  const float first = detail::bit_cast<float>((detail::bit_cast<uint32_t>(half + round) << 23) + one);
-  const float second = detail::bit_cast<float>((detail::bit_cast<uint32_t>(n - half + round) << 23) + one);
-  return (p * first) * second;
+  return detail::scale_single((q * (r * r) + r) + 1.0f, n);
 }
 MT_HD double exp(double x) { return detail::exp_full(x); }
+// The remainder is exact; 2^r = 1 + r q(r), minimax on [-1/2, 1/2] to 2^-28 (error below 0.8 units in the last
+// place, 1.1 without fused multiply-add).
 MT_HD float exp2(float x) {
-  const double d = x, y = d < -200.0 ? -200.0 : (d > 200.0 ? 200.0 : d);
-  const double n = (y + detail::kRound) - detail::kRound;
-  const double r = (y - n) * 0.69314718055994530942;
-  return static_cast<float>((1.0 + detail::expm1_reduced<detail::Precision::single>(r)) * detail::exp2_integer(n));
+  float y = x < -152.0f ? -152.0f : x;
+  y = y > 129.0f ? 129.0f : y;
+  const float n = (y + detail::kRoundSingle) - detail::kRoundSingle, r = y - n;
+  float q = 1.5321155e-4f;
+  q = q * r + 1.3390162e-3f;
+  q = q * r + 9.6185263e-3f;
+  q = q * r + 5.5503623e-2f;
+  q = q * r + 2.4022648e-1f;
+  q = q * r + 6.9314718e-1f;
+  return detail::scale_single(q * r + 1.0f, n);
 }
 MT_HD float expm1(float x) {
   const double d = x, series = d * (1.0 + 0.5 * d);
@@ -81,8 +108,8 @@ MT_HD float log2(float x) { return static_cast<float>(detail::log_any<detail::Pr
 MT_HD float log10(float x) {
   return static_cast<float>(detail::log_any<detail::Precision::single>(x) * 0.43429448190325182765);
 }
-// The logarithm of the rounded sum u = 2^k (1 + f), |f| < 0.42, and the first-order effect of the rounding; log(1 + f)
-// = f - f^2/2 + f^3 p(f) (2^-28.5), of which the last term is small enough for single precision.
+// The logarithm of the rounded sum u = 2^k (1 + f), |f| < 0.42, and the first-order effect of the rounding; of the
+// three terms of log(1 + f) the last one is small enough for single precision.
 MT_HD float log1p(float x) {
   const float u = 1.0f + x, back = u - 1.0f;
   const float error = (1.0f - (u - back)) + (x - back);
@@ -92,15 +119,7 @@ MT_HD float log1p(float x) {
   const float m = detail::bit_cast<float>(bits - (static_cast<uint32_t>(exponent) << 23));
   const bool near = exponent == 0;
   const float f = near ? x : m - 1.0f, rest = near ? 0.0f : error / u;
-  float p = 6.971612e-2f;
-  p = p * f - 1.1479734e-1f;
-  p = p * f + 1.168542e-1f;
-  p = p * f - 1.2425687e-1f;
-  p = p * f + 1.4249058e-1f;
-  p = p * f - 1.6667803e-1f;
-  p = p * f + 2.0000716e-1f;
-  p = p * f - 2.4999997e-1f;
-  p = p * f + 3.333333e-1f;
+  const float p = detail::log1p_tail(f);
   const double wide = f, square = wide * wide, head = k * 0.69314718055994530942 + (wide - 0.5 * square);
   float value = static_cast<float>(head + (square * wide * p + rest));
   value = u < INFINITY ? value : u;
