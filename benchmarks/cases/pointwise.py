@@ -72,6 +72,9 @@ CASES = [
                                                  s.normal(n, dtype=torch.complex64)),
            (LARGE // 8,), (GPU // 2,), bytes=times(24), flops=times(6)),
     *cases("gelu fwd+bwd", differentiated(F.gelu), (LARGE // 4,), (GPU,), elements=times(5), flops=times(2)),
+    *cases("gelu fwd+bwd", differentiated(F.gelu), (), (GPU,), dtype=HALVES, elements=times(5), flops=times(2)),
+    *cases("gelu tanh fwd+bwd", differentiated(lambda x: F.gelu(x, approximate="tanh")), (), (GPU,),
+           dtype=torch.bfloat16, elements=times(5), flops=times(2)),
     *cases("silu fwd+bwd", differentiated(F.silu), (LARGE // 4,), (GPU,), dtype=torch.bfloat16, elements=times(5),
            flops=times(2)),
 ]  # fmt: skip

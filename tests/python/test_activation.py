@@ -148,3 +148,87 @@ def test_not_a_number(name, dtype):
 def test_not_a_number_in_logit():
     x = torch.tensor([nan, 0.2, 0.0, 1.0, 0.5, 0.99, -1.0, 2.0] * 64).requires_grad_()
     check(lambda t: torch.logit(t, 0.01), x, exact=False)
+
+
+# ---- Every 16-bit value --------------------------------------------------------------------------------------------
+
+
+def logistic_pair(u):
+    return torch.sigmoid(u), torch.sigmoid(-u)
+
+
+def exact_gelu(x):
+    return x * torch.special.log_ndtr(x).exp(), torch.special.log_ndtr(x).exp() + x * (-x * x / 2).exp() / (
+        2 * torch.pi
+    ) ** 0.5
+
+
+def exact_gelu_tanh(x):
+    k = (2 / torch.pi) ** 0.5
+    s, rest = logistic_pair(2 * k * (x + 0.044715 * x**3))
+    return x * s, s + s * rest * x * 2 * k * (1 + 3 * 0.044715 * x * x)
+
+
+def exact_silu(x):
+    s, rest = logistic_pair(x)
+    return x * s, s + s * rest * x
+
+
+def exact_sigmoid(x):
+    s, rest = logistic_pair(x)
+    return s, s * rest
+
+
+NARROW = {
+    "gelu": (F.gelu, exact_gelu),
+    "gelu tanh": (lambda x: F.gelu(x, approximate="tanh"), exact_gelu_tanh),
+    "silu": (F.silu, exact_silu),
+    "sigmoid": (torch.sigmoid, exact_sigmoid),
+}
+
+
+def ulps(found, exact, dtype):
+    """|found - the exact value rounded to dtype|, in units of the last place of that."""
+    info = torch.finfo(dtype)
+    rounded = exact.to(dtype).double()
+    unit = torch.exp2(torch.floor(torch.log2(rounded.abs().clamp(min=info.smallest_normal)))) * info.eps
+    return ((found.double() - rounded).abs() / unit).nan_to_num(nan=0.0 if found.isnan().equal(exact.isnan()) else inf)
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16], ids=str)
+@pytest.mark.parametrize("name", NARROW)
+def test_every_16_bit_value(name, dtype):
+    # Within an ulp of the exact value rounded on a GPU; a CPU kernel may lose the tail's digits as native's does.
+    fn, exact = NARROW[name]
+    bits = torch.arange(-(2**15), 2**15, dtype=torch.int32).to(torch.int16)
+    x = bits.view(dtype)
+    x = x[x.isfinite() & (x.abs() < 1e4)]  # beyond, native's squares overflow
+    value, slope = exact(x.double())
+    on_gpu = torch.minitorch.get_device_properties(0).backend == "cuda"
+    native, ours = x.clone().requires_grad_(), x.to("minitorch").requires_grad_()
+    expected, found = fn(native), fn(ours)
+    if name != "sigmoid":  # its gradient is computed from the rounded result
+        for out in (expected, found):
+            out.backward(torch.ones_like(out))
+    pairs = [(found.detach().cpu(), expected.detach(), value)]
+    if name != "sigmoid":
+        pairs.append((ours.grad.cpu(), native.grad, slope))
+    for got, reference, truth in pairs:
+        ours_off, native_off = ulps(got, truth, dtype), ulps(reference, truth, dtype)
+        limit = torch.ones_like(native_off) if on_gpu else native_off.max() + torch.ones_like(native_off)
+        worst = (ours_off - limit).argmax()
+        assert bool((ours_off <= limit).all()), (x[worst], got[worst], truth[worst], ours_off[worst], native_off[worst])
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16], ids=str)
+@pytest.mark.parametrize("name", NARROW)
+def test_16_bit_layouts(name, dtype):
+    # Dense, with a tail, strided, expanded: the same values, and zeros and infinities as in a vector.
+    fn = NARROW[name][0]
+    x = (torch.randn(37, 61, generator=torch.Generator().manual_seed(3)) * 4).to(dtype)
+    x[0, :6] = torch.tensor([0.0, -0.0, inf, -inf, nan, -60.0], dtype=dtype)
+    whole = fn(x.to("minitorch")).cpu()
+    for view in (lambda t: t.t(), lambda t: t[1:, 3:], lambda t: t[::2, ::3], lambda t: t[:, 7:8].expand(-1, 5)):
+        assert torch.equal(fn(view(x.to("minitorch"))).cpu().nan_to_num(7), view(whole).nan_to_num(7))
+    one = x[3, 3].to("minitorch")
+    assert torch.equal(fn(one.expand(500)).cpu(), fn(one).cpu().expand(500))

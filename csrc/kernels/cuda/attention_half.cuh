@@ -13,13 +13,6 @@ namespace attention {
 constexpr float kLog2E = 1.4426950408889634f, kLn2 = 0.6931471805599453f;
 constexpr int kStep = 64;  // keys (or queries) that a block meets at a time
 
-// 2^x by the instruction: within 2 ulp, and 0 where the result would be denormal.
-__device__ __forceinline__ float power_of_two(float x) {
-  float y;
-  asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
-  return y;
-}
-
 __device__ __forceinline__ bool vectors(const AttentionOperand& o) {
   return (reinterpret_cast<uintptr_t>(o.data) | static_cast<uintptr_t>((o.row | o.head | o.batch) * 2)) % 16 == 0;
 }

@@ -150,6 +150,18 @@ __device__ __forceinline__ To convert_to_store(From x) {
   }
 }
 
+// 2^x and 1 / x by one instruction each, within 2 and 1 ulp; 0 where the result would be denormal.
+__device__ __forceinline__ float power_of_two(float x) {
+  float y;
+  asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+  return y;
+}
+__device__ __forceinline__ float reciprocal(float x) {
+  float y;
+  asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+  return y;
+}
+
 // Conversions between storage and compute types, one copy per compute type and source file.
 template <class T>
 static __device__ __noinline__ T load_any(const char* p, DType dtype) {
@@ -220,6 +232,43 @@ template <class T, int V>
 struct alignas(sizeof(T) * V) Pack {
   T value[V];
 };
+
+// The elements of a pack as floats and back; 16-bit ones are taken two at a time.
+template <class S, int V>
+__device__ __forceinline__ void unpack(Pack<S, V> pack, float (&to)[V]) {
+  if constexpr (std::is_same_v<S, BFloat16>) {
+    uint32_t words[V / 2];
+    memcpy(words, &pack, sizeof(words));
+#pragma unroll
+    for (int w = 0; w < V / 2; w++) {
+      to[2 * w] = __uint_as_float(words[w] << 16);
+      to[2 * w + 1] = __uint_as_float(words[w] & 0xffff0000u);
+    }
+  } else {
+#pragma unroll
+    for (int v = 0; v < V; v++) to[v] = convert<float>(pack.value[v]);
+  }
+}
+template <class S, int V>
+__device__ __forceinline__ Pack<S, V> pack_of(const float (&from)[V]) {
+  Pack<S, V> pack;
+  if constexpr (is_half_v<S>) {
+    uint32_t words[V / 2];
+#pragma unroll
+    for (int w = 0; w < V / 2; w++) {
+      if constexpr (std::is_same_v<S, BFloat16>) {
+        asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(words[w]) : "f"(from[2 * w + 1]), "f"(from[2 * w]));
+      } else {
+        asm("cvt.rn.f16x2.f32 %0, %1, %2;" : "=r"(words[w]) : "f"(from[2 * w + 1]), "f"(from[2 * w]));
+      }
+    }
+    memcpy(&pack, words, sizeof(words));
+  } else {
+#pragma unroll
+    for (int v = 0; v < V; v++) pack.value[v] = convert<S>(from[v]);
+  }
+  return pack;
+}
 
 // Elements in a 16-byte access.
 template <class T>

@@ -269,8 +269,8 @@ __global__ void __launch_bounds__(kResident)
       for (int u = 0; u < P; u++) {
         if (at[u] >= a.cols) continue;
         float dy[V], x[V];
-        rows::unpack(held[k].dy[u], dy);
-        rows::unpack(held[k].x[u], x);
+        unpack(held[k].dy[u], dy);
+        unpack(held[k].x[u], x);
 #pragma unroll
         for (int v = 0; v < V; v++) {
           const float normalised = (x[v] - held[k].mean) * held[k].rstd;
@@ -303,12 +303,12 @@ __global__ void __launch_bounds__(kResident)
       for (int u = 0; u < P; u++) {
         if (at[u] >= a.cols) continue;
         float dy[V], x[V];
-        rows::unpack(held[k].dy[u], dy);
-        rows::unpack(held[k].x[u], x);
+        unpack(held[k].dy[u], dy);
+        unpack(held[k].x[u], x);
 #pragma unroll
         for (int v = 0; v < V; v++)
           dy[v] = (dy[v] * weight[u][v] - c0 - (x[v] - held[k].mean) * held[k].rstd * c1) * held[k].rstd;
-        *reinterpret_cast<Pack<S, V>*>(static_cast<S*>(a.dx) + (first + k) * a.cols + at[u]) = rows::pack_of<S>(dy);
+        *reinterpret_cast<Pack<S, V>*>(static_cast<S*>(a.dx) + (first + k) * a.cols + at[u]) = pack_of<S>(dy);
       }
     }
   }

@@ -79,6 +79,7 @@ bool try_dense(const PointwiseView& v, const PointwiseEntry& entry, const Pointw
   for (int s = 0; s < 3; s++) {
     if (entry.dense[s] == nullptr) continue;
     DenseArgs a;
+    const bool singles = entry.num_operands - v.num_outputs > 1;  // the dense form of one operand has none
     bool fits = is_dense(v, 0);
     for (int k = 0; fits && k < entry.num_operands; k++) {
       a.data[k] = v.data[k];
@@ -86,10 +87,11 @@ bool try_dense(const PointwiseView& v, const PointwiseEntry& entry, const Pointw
         convert_host_value(v, k, entry.types[k], rounds_through(v, entry, k), a.host_value[k]);
         a.data[k] = nullptr;
         a.meets[k] = Meets::single;
+        fits = singles;
         continue;
       }
       fits = v.dtype[k] == (entry.types[k] == DType::F32 ? kStorage[s] : entry.types[k]);
-      if (k >= v.num_outputs && is_single(v, k)) {
+      if (singles && k >= v.num_outputs && is_single(v, k)) {
         a.meets[k] = Meets::single;
       } else {
         fits = fits && meet(v, k, entry.width[s], a);
@@ -129,9 +131,10 @@ const PointwiseEntry* find_entry(PointwiseOp op, DType compute) {
 }
 
 void pointwise(PointwiseOp op, const PointwiseView& v, const PointwiseParams& params) {
-  const PointwiseEntry* entry = find_entry(op, compute_dtype(v.compute));
-  // The few operators on the bits of a 16-bit float are built for it.
-  if (is_half(v.compute) && op == PointwiseOp::nextafter) entry = find_entry(op, v.compute);
+  // The few operators on the bits of a 16-bit float are built for it, and some on its values.
+  const bool on_bits = is_half(v.compute) && op == PointwiseOp::nextafter;
+  const PointwiseEntry* entry = is_half(v.compute) ? narrow_entry(op, v.compute) : nullptr;
+  if (entry == nullptr) entry = find_entry(op, on_bits ? v.compute : compute_dtype(v.compute));
   if (entry == nullptr) missing_kernel(name_of(op), name_of(v.compute));
   run_pointwise(v, *entry, params);
 }

@@ -150,15 +150,46 @@ __device__ __forceinline__ void load_pack(Pack<E, V>& pack, const DenseArgs& a, 
   pack = *reinterpret_cast<const Pack<E, V>*>(data + i);
 }
 
+// The elements of a pack in the functor's type and its results in the stored one; 16-bit floats are taken in pairs.
+template <class T, int V>
+struct Values {
+  T value[V];
+};
+template <class T, class E, int V>
+__device__ __forceinline__ Values<T, V> values_of(const Pack<E, V>& pack) {
+  Values<T, V> to;
+  if constexpr (std::is_same_v<T, float> && is_half_v<E> && V % 2 == 0) {
+    unpack(pack, to.value);
+  } else {
+#pragma unroll
+    for (int v = 0; v < V; v++) to.value[v] = convert<T>(pack.value[v]);
+  }
+  return to;
+}
+template <class E, class T, int V>
+__device__ __forceinline__ Pack<E, V> stored(const Values<T, V>& values) {
+  if constexpr (std::is_same_v<T, float> && is_half_v<E> && V % 2 == 0) {
+    return pack_of<E>(values.value);
+  } else {
+    Pack<E, V> pack;
+#pragma unroll
+    for (int v = 0; v < V; v++) pack.value[v] = convert_to_store<E>(values.value[v]);
+    return pack;
+  }
+}
+
+// A functor of one operand meets no single value here (the host side sees to that), others choose for each element.
 template <class F, class S, class R, class... In>
 __global__ void __launch_bounds__(kThreads)
     dense_kernel(const __grid_constant__ DenseArgs a, const __grid_constant__ PointwiseParams params) {
   constexpr int V = dense_width<S, R, In...>(), kUnroll = dense_unroll(V);
+  constexpr bool kSingles = sizeof...(In) > 1;
   const F f = functors::make_functor<F>(params);
   const int64_t base = (blockIdx.x * int64_t{kThreads} * kUnroll + threadIdx.x) * V;
   [&]<size_t... I>(std::index_sequence<I...>) {
     std::tuple<Pack<storage_t<S, In>, V>...> packs[kUnroll];
-    const std::tuple<In...> singles{(a.meets[1 + I] == Meets::single ? single_value<In, S>(a, 1 + I) : In())...};
+    const std::tuple<In...> singles{
+        (kSingles && a.meets[1 + I] == Meets::single ? single_value<In, S>(a, 1 + I) : In())...};
 #pragma unroll
     for (int u = 0; u < kUnroll; u++) {
       const int64_t i = base + u * int64_t{kThreads} * V;
@@ -168,18 +199,19 @@ __global__ void __launch_bounds__(kThreads)
     for (int u = 0; u < kUnroll; u++) {
       const int64_t i = base + u * int64_t{kThreads} * V;
       if (i + V <= a.numel) {
-        Pack<storage_t<S, R>, V> out;
+        const std::tuple<Values<In, V>...> in{values_of<In>(std::get<I>(packs[u]))...};
+        Values<R, V> out;
 #pragma unroll
         for (int v = 0; v < V; v++)
-          out.value[v] = convert_to_store<storage_t<S, R>>(
-              f((a.meets[1 + I] == Meets::single ? std::get<I>(singles)
-                                                 : convert<In>(std::get<I>(packs[u]).value[v]))...));
-        *reinterpret_cast<Pack<storage_t<S, R>, V>*>(a.data[0] + i * sizeof(storage_t<S, R>)) = out;
+          out.value[v] =
+              f((kSingles && a.meets[1 + I] == Meets::single ? std::get<I>(singles) : std::get<I>(in).value[v])...);
+        *reinterpret_cast<Pack<storage_t<S, R>, V>*>(a.data[0] + i * sizeof(storage_t<S, R>)) =
+            stored<storage_t<S, R>>(out);
       } else {
 #pragma unroll 1
         for (int64_t j = i; j < a.numel; j++) {
           reinterpret_cast<storage_t<S, R>*>(a.data[0])[j] = convert_to_store<storage_t<S, R>>(
-              f((a.meets[1 + I] == Meets::single
+              f((kSingles && a.meets[1 + I] == Meets::single
                      ? std::get<I>(singles)
                      : convert<In>(reinterpret_cast<const storage_t<S, In>*>(a.data[1 + I])[j]))...));
         }
@@ -262,6 +294,8 @@ const PointwiseEntry* bessel_entry(PointwiseOp op, DType compute);
 const PointwiseEntry* orthogonal_entry(PointwiseOp op, DType compute);
 const PointwiseEntry* pathwise_entry(PointwiseOp op, DType compute);
 const PointwiseEntry* activation_entry(PointwiseOp op, DType compute);
+// Functors made for a 16-bit float, which take the place of those on float.
+const PointwiseEntry* narrow_entry(PointwiseOp op, DType storage);
 
 }  // namespace MINITORCH_ARCH
 }  // namespace minitorch

@@ -41,43 +41,6 @@ __device__ __forceinline__ T reduce(T value, T* shared, const T& identity, const
   return blockDim.y > 1 ? warp_reduce(value, combine) : block_reduce(value, shared, identity, combine);
 }
 
-// The elements of a pack as floats and back; 16-bit ones are taken two at a time.
-template <class S, int V>
-__device__ __forceinline__ void unpack(Pack<S, V> pack, float (&to)[V]) {
-  if constexpr (std::is_same_v<S, BFloat16>) {
-    uint32_t words[V / 2];
-    memcpy(words, &pack, sizeof(words));
-#pragma unroll
-    for (int w = 0; w < V / 2; w++) {
-      to[2 * w] = __uint_as_float(words[w] << 16);
-      to[2 * w + 1] = __uint_as_float(words[w] & 0xffff0000u);
-    }
-  } else {
-#pragma unroll
-    for (int v = 0; v < V; v++) to[v] = convert<float>(pack.value[v]);
-  }
-}
-template <class S, int V>
-__device__ __forceinline__ Pack<S, V> pack_of(const float (&from)[V]) {
-  Pack<S, V> pack;
-  if constexpr (is_half_v<S>) {
-    uint32_t words[V / 2];
-#pragma unroll
-    for (int w = 0; w < V / 2; w++) {
-      if constexpr (std::is_same_v<S, BFloat16>) {
-        asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(words[w]) : "f"(from[2 * w + 1]), "f"(from[2 * w]));
-      } else {
-        asm("cvt.rn.f16x2.f32 %0, %1, %2;" : "=r"(words[w]) : "f"(from[2 * w + 1]), "f"(from[2 * w]));
-      }
-    }
-    memcpy(&pack, words, sizeof(words));
-  } else {
-#pragma unroll
-    for (int v = 0; v < V; v++) pack.value[v] = convert<S>(from[v]);
-  }
-  return pack;
-}
-
 // V neighbours of a vector of parameters, from element `at` on; `absent` for each without such a vector. It is stored
 // as the row is, or as float.
 template <class S, int V>
