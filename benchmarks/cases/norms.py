@@ -64,6 +64,8 @@ CASES = [
     *cases("batch norm training fwd+bwd", images(batch_train, True), (IMAGES,), (GPU_IMAGES,), cuda_floor=1.0, quick=True,
            **BOTH),
     *cases("batch norm training NHWC fwd+bwd", images(batch_train, True, last=True), (IMAGES,), (GPU_IMAGES,), **BOTH),
+    *cases("batch norm training NHWC fwd+bwd", images(batch_train, True, last=True), (), (GPU_IMAGES, (64, 64, 112, 112)),
+           dtype=BF16, **BOTH),
     *cases("group norm fwd+bwd", images(lambda x, w, b, m, v: F.group_norm(x, 8, w, b), True), (IMAGES,), (GPU_IMAGES,),
            cuda_floor=1.0, **BOTH),
     *cases("instance norm", images(lambda x, w, b, m, v: F.instance_norm(x, None, None, w, b), False), (IMAGES,),

@@ -169,6 +169,28 @@ def test_batch_norm_layouts(layout, training, dtype):
     )
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
+@pytest.mark.parametrize("channels", [8, 16, 24, 64, 192, 264, 1056])
+@pytest.mark.parametrize("training", [True, False])
+def test_batch_norm_channels_last(dtype, channels, training):
+    # Lines narrower than a warp and wider, in equal tiles or not, fewer and more of them than a block takes at once.
+    torch.manual_seed(0)
+    for n, size in ((1, 3), (2, 7), (5, 19)):
+        x = (torch.randn(n, channels, size, size) * 2 + 1).to(dtype).contiguous(memory_format=torch.channels_last)
+        w, b = torch.randn(channels), torch.randn(channels)
+        mean, var = stats_like(channels, torch.float32)
+        seen = []
+
+        def run(x, w, b, mean=mean, var=var, seen=seen):
+            m, v = mean.to(x.device).clone(), var.to(x.device).clone()
+            seen.append((m, v))
+            return F.batch_norm(x, m, v, w, b, training, 0.3)
+
+        both(run, [x, w, b], dtype, atol=TOLERANCE[dtype]["atol"] * 4)
+        for a, e in zip(seen[1], seen[0], strict=False):
+            close(a, e, torch.float32)
+
+
 def test_batch_norm_running_stats_keep_their_layout():
     storage = torch.zeros(10, device=DEVICE)
     mean = storage[::2]

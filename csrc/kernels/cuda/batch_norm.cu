@@ -80,53 +80,58 @@ struct BatchMoments {  // deviations from the channel's first element
   }
 };
 
-// From the sums of a training batch to what is saved, and the running statistics.
+// The mean and 1 / sqrt(variance + eps) that channel c is normalised with. What a training batch saves may be its
+// variance.
 template <class T>
-__global__ void __launch_bounds__(kThreads)
-    batch_statistics(const __grid_constant__ BatchNormArgs a, const Pair* partial, int64_t parts) {
-  MT_GRID_LOOP(c, a.c) {
-    Pair sums{0, 0};
-    for (int64_t k = 0; k < parts; k++) sums = AddPairs()(sums, partial[k * a.c + c]);
-    const double n = static_cast<double>(a.n * a.spatial), shift = sums.a / n;
-    const double mean = BatchMoments<T>{a}.centre(c) + shift;
-    double variance = sums.b / n - shift * shift;
-    variance = variance < 0 ? 0 : variance;
-    write<T>(a.save_mean, a.param_dtype, c, static_cast<T>(mean));
-    write<T>(a.save_invstd, a.param_dtype, c,
-             static_cast<T>(a.save_variance ? variance : 1 / ::sqrt(variance + a.eps)));
-    if (a.running_mean != nullptr) {
-      const double old = read<T>(a.running_mean, a.param_dtype, c, T(0));
-      write<T>(a.running_mean, a.param_dtype, c, static_cast<T>(a.momentum * mean + (1 - a.momentum) * old));
-    }
-    if (a.running_var != nullptr) {
-      const double old = read<T>(a.running_var, a.param_dtype, c, T(0));
-      const double unbiased = variance * n / (n - 1);
-      write<T>(a.running_var, a.param_dtype, c, static_cast<T>(a.momentum * unbiased + (1 - a.momentum) * old));
-    }
+__device__ __forceinline__ T batch_mean(const BatchNormArgs& a, int64_t c) {
+  return read<T>(a.training ? a.save_mean : a.running_mean, a.param_dtype, c, T(0));
+}
+template <class T>
+__device__ __forceinline__ T batch_scale(const BatchNormArgs& a, int64_t c) {
+  const T stat = read<T>(a.training ? a.save_invstd : a.running_var, a.param_dtype, c, T(1));
+  return a.training && !a.save_variance ? stat : T(1) / ::sqrt(stat + static_cast<T>(a.eps));
+}
+__device__ __forceinline__ float4 batch_factors(const BatchNormArgs& a, int64_t c) {
+  return {batch_mean<float>(a, c), batch_scale<float>(a, c) * read<float>(a.weight, a.param_dtype, c, 1.0f),
+          read<float>(a.bias, a.param_dtype, c, 0.0f), 0.0f};
+}
+
+// From the sums of a training batch to what is saved, the running statistics, and, unless null, the factors that apply
+// them.
+template <class T, class P>
+__global__ void __launch_bounds__(1024)
+    batch_statistics(const __grid_constant__ BatchNormArgs a, const P* partial, int64_t parts, float4* factors) {
+  const int64_t c = blockIdx.x * int64_t{32} + threadIdx.x;
+  const Pair sums = column_sums(partial, parts, a.c);
+  if (threadIdx.y != 0 || c >= a.c) return;
+  const double n = static_cast<double>(a.n * a.spatial), shift = sums.a / n;
+  const double mean = BatchMoments<T>{a}.centre(c) + shift;
+  double variance = sums.b / n - shift * shift;
+  variance = variance < 0 ? 0 : variance;
+  write<T>(a.save_mean, a.param_dtype, c, static_cast<T>(mean));
+  write<T>(a.save_invstd, a.param_dtype, c, static_cast<T>(a.save_variance ? variance : 1 / ::sqrt(variance + a.eps)));
+  if (a.running_mean != nullptr) {
+    const double old = read<T>(a.running_mean, a.param_dtype, c, T(0));
+    write<T>(a.running_mean, a.param_dtype, c, static_cast<T>(a.momentum * mean + (1 - a.momentum) * old));
   }
+  if (a.running_var != nullptr) {
+    const double old = read<T>(a.running_var, a.param_dtype, c, T(0));
+    const double unbiased = variance * n / (n - 1);
+    write<T>(a.running_var, a.param_dtype, c, static_cast<T>(a.momentum * unbiased + (1 - a.momentum) * old));
+  }
+  if (factors != nullptr) factors[c] = batch_factors(a, c);
 }
 
 template <class T>
 __global__ void __launch_bounds__(kThreads) batch_apply(const __grid_constant__ BatchNormArgs a, ChannelIndex index) {
   MT_GRID_LOOP(i, a.n * a.c * a.spatial) {
     const int64_t c = index.channel_of(i);
-    const void* means = a.training ? a.save_mean : a.running_mean;
-    const T mean = read<T>(means, a.param_dtype, c, T(0));
-    T invstd = read<T>(a.training ? a.save_invstd : a.running_var, a.param_dtype, c, T(1));
-    if (!a.training) invstd = T(1) / ::sqrt(invstd + static_cast<T>(a.eps));
-    const T x = read<T>(a.x, a.dtype, i, T(0));
-    write<T>(a.y, a.dtype, i,
-             (x - mean) * invstd * read<T>(a.weight, a.param_dtype, c, T(1)) + read<T>(a.bias, a.param_dtype, c, T(0)));
+    const T centred = read<T>(a.x, a.dtype, i, T(0)) - batch_mean<T>(a, c);
+    const T scaled = centred * batch_scale<T>(a, c) * read<T>(a.weight, a.param_dtype, c, T(1));
+    write<T>(a.y, a.dtype, i, scaled + read<T>(a.bias, a.param_dtype, c, T(0)));
   }
 }
 
-struct PutPair {
-  Pair* partial;
-  int64_t c;
-  __device__ void operator()(int64_t part, int64_t channel, float a, float b) const {
-    partial[part * c + channel] = {static_cast<double>(a), static_cast<double>(b)};
-  }
-};
 struct FirstOfChannel {
   BatchNormArgs a;
   __device__ float operator()(int64_t channel) const {
@@ -134,38 +139,29 @@ struct FirstOfChannel {
   }
 };
 
-__global__ void __launch_bounds__(kThreads) batch_factors(const __grid_constant__ BatchNormArgs a, float4* factors) {
-  MT_GRID_LOOP(c, a.c) {
-    float invstd = read<float>(a.training ? a.save_invstd : a.running_var, a.param_dtype, c, 1.0f);
-    if (!a.training) invstd = 1.0f / ::sqrtf(invstd + static_cast<float>(a.eps));
-    factors[c] = {read<float>(a.training ? a.save_mean : a.running_mean, a.param_dtype, c, 0.0f),
-                  invstd * read<float>(a.weight, a.param_dtype, c, 1.0f), read<float>(a.bias, a.param_dtype, c, 0.0f),
-                  0.0f};
-  }
+__global__ void __launch_bounds__(kThreads)
+    batch_running_factors(const __grid_constant__ BatchNormArgs a, float4* factors) {
+  MT_GRID_LOOP(c, a.c) factors[c] = batch_factors(a, c);
 }
 
 // The passes of batch_norm.cuh; false: the layout is not for them.
-bool try_batch_sums(const BatchNormArgs& a) {
-  batch::Tensors t{a.x, nullptr, a.y, a.n, a.c, a.spatial, a.channels_last};
-  if (!batch::prepare(t, a.dtype)) return false;
-  const int64_t parts = batch::parts_for(t);
-  const Scratch partial(parts * a.c * static_cast<int64_t>(sizeof(Pair)));
-  dispatch(a.dtype, Types<float, BFloat16, Half>{}, [&](auto tag) {
-    batch::sums<typename decltype(tag)::type, false>(t, parts, FirstOfChannel{a}, PutPair{partial.get<Pair>(), a.c});
-  });
-  batch_statistics<float><<<grid_for(a.c), kThreads, 0, cuda::current_stream()>>>(a, partial.get<Pair>(), parts);
-  return true;
-}
-bool try_batch_apply(const BatchNormArgs& a) {
+bool try_batch_norm(const BatchNormArgs& a) {
   batch::Tensors t{a.x, nullptr, a.y, a.n, a.c, a.spatial, a.channels_last};
   if (!batch::prepare(t, a.dtype)) return false;
   const cudaStream_t stream = cuda::current_stream();
   const Scratch factors(a.c * static_cast<int64_t>(sizeof(float4)));
-  batch_factors<<<grid_for(a.c), kThreads, 0, stream>>>(a, factors.get<float4>());
   dispatch(a.dtype, Types<float, BFloat16, Half>{}, [&](auto tag) {
     using S = typename decltype(tag)::type;
-    batch::apply<S, false>
-        <<<grid_for(a.n * a.c * a.spatial / pack_width<S>()), kThreads, 0, stream>>>(t, factors.get<float4>());
+    if (a.training) {
+      const int64_t parts = batch::parts_for<false>(t, a.dtype);
+      const Scratch partial(parts * a.c * static_cast<int64_t>(sizeof(FloatPair)));
+      batch::sums<S, false>(t, parts, FirstOfChannel{a}, partial.get<FloatPair>());
+      batch_statistics<float><<<column_blocks(a.c), column_threads(parts), 0, stream>>>(
+          a, partial.get<FloatPair>(), parts, a.y == nullptr ? nullptr : factors.get<float4>());
+    } else {
+      batch_running_factors<<<grid_for(a.c), kThreads, 0, stream>>>(a, factors.get<float4>());
+    }
+    if (a.y != nullptr) batch::apply<S, false>(t, factors.get<float4>());
   });
   return true;
 }
@@ -173,24 +169,19 @@ bool try_batch_apply(const BatchNormArgs& a) {
 void batch_norm(const BatchNormArgs& a) {
   const int64_t extent = a.n * a.spatial;
   if (extent * a.c == 0) return;
+  if (try_batch_norm(a)) return cuda::check_launch("launching a batch norm");
   const ChannelIndex index{a.c, a.spatial, a.channels_last};
   const cudaStream_t stream = cuda::current_stream();
   by_compute("batch_norm", a.dtype, [&](auto tag) {
     using T = typename decltype(tag)::type;
-    if (a.training && !try_batch_sums(a)) {
+    if (a.training) {
       const int64_t parts = channel_parts(index, extent);
       const Scratch partial(parts * a.c * static_cast<int64_t>(sizeof(Pair)));
       launch_channel_sums(index, extent, parts, partial.get<Pair>(), BatchMoments<T>{a});
-      batch_statistics<T><<<grid_for(a.c), kThreads, 0, stream>>>(a, partial.get<Pair>(), parts);
+      batch_statistics<T><<<column_blocks(a.c), column_threads(parts), 0, stream>>>(a, partial.get<Pair>(), parts,
+                                                                                    static_cast<float4*>(nullptr));
     }
-    BatchNormArgs apply = a;
-    if (a.training && a.save_variance) {  // the saved number is a variance: the same formula as with running ones
-      apply.training = false;
-      apply.running_mean = a.save_mean;
-      apply.running_var = a.save_invstd;
-    }
-    if (a.y != nullptr && !try_batch_apply(apply))
-      batch_apply<T><<<grid_for(extent * a.c), kThreads, 0, stream>>>(apply, index);
+    if (a.y != nullptr) batch_apply<T><<<grid_for(extent * a.c), kThreads, 0, stream>>>(a, index);
   });
   cuda::check_launch("launching a batch norm");
 }
@@ -202,22 +193,37 @@ __device__ __forceinline__ T batch_invstd(const BatchNormBackwardArgs& a, int64_
 }
 
 template <class T>
-struct BatchGradientSums {  // sum dy xhat, sum dy
+struct BatchGradientSums {  // sum dy (x - mean), sum dy
   BatchNormBackwardArgs a;
   __device__ Pair operator()(int64_t channel, int64_t at) const {
     const T dy = read<T>(a.dy, a.dtype, at, T(0)), x = read<T>(a.x, a.dtype, at, T(0));
-    const T xhat = (x - read<T>(a.mean, a.param_dtype, channel, T(0))) * batch_invstd<T>(a, channel);
-    return {static_cast<double>(dy * xhat), static_cast<double>(dy)};
+    return {static_cast<double>(dy * (x - read<T>(a.mean, a.param_dtype, channel, T(0)))), static_cast<double>(dy)};
   }
 };
 
-__global__ void __launch_bounds__(kThreads)
-    merge_partials(const Pair* partial, int64_t parts, int64_t columns, Pair* total) {
-  MT_GRID_LOOP(i, columns) {
-    Pair sums{0, 0};
-    for (int64_t k = 0; k < parts; k++) sums = AddPairs()(sums, partial[k * columns + i]);
-    total[i] = sums;
+// From these sums, if there are any, to the parameters' gradients, and what the input's gradient takes of a channel:
+// the sums with normalised x, or the factors of batch_norm.cuh. What is null is left out.
+template <class T, class P>
+__global__ void __launch_bounds__(1024)
+    batch_gradients(const __grid_constant__ BatchNormBackwardArgs a, const P* partial, int64_t parts, Pair* totals,
+                    float4* factors) {
+  const int64_t c = blockIdx.x * int64_t{32} + threadIdx.x;
+  Pair sums = column_sums(partial, parts, a.c);
+  if (threadIdx.y != 0 || c >= a.c) return;
+  const T invstd = batch_invstd<T>(a, c);
+  sums.a *= static_cast<double>(invstd);
+  write<T>(a.dweight, a.param_dtype, c, static_cast<T>(sums.a));
+  write<T>(a.dbias, a.param_dtype, c, static_cast<T>(sums.b));
+  if (totals != nullptr) totals[c] = sums;
+  if (factors == nullptr) return;
+  const auto scale = static_cast<float>(invstd * read<T>(a.weight, a.param_dtype, c, T(1)));
+  float4 f{read<float>(a.mean, a.param_dtype, c, 0.0f), scale, 0.0f, 0.0f};
+  if (a.training) {
+    const double inverse = 1.0 / static_cast<double>(a.n * a.spatial);
+    f.z = -scale * static_cast<float>(invstd) * static_cast<float>(sums.a * inverse);
+    f.w = -scale * static_cast<float>(sums.b * inverse);
   }
+  factors[c] = f;
 }
 
 template <class T>
@@ -241,52 +247,24 @@ struct BatchMean {
   DType dtype;
   __device__ float operator()(int64_t channel) const { return read<float>(mean, dtype, channel, 0.0f); }
 };
-// 1 / sqrt(var + eps) as a factor: in evaluation it comes from the running variance.
-struct PutScaledPair {
-  BatchNormBackwardArgs a;
-  Pair* partial;
-  __device__ void operator()(int64_t part, int64_t channel, float first, float second) const {
-    partial[part * a.c + channel] = {static_cast<double>(first * batch_invstd<float>(a, channel)),
-                                     static_cast<double>(second)};
-  }
-};
 
-__global__ void __launch_bounds__(kThreads)
-    batch_gradient_factors(const __grid_constant__ BatchNormBackwardArgs a, const Pair* totals, float4* factors) {
-  const double inverse = 1.0 / static_cast<double>(a.n * a.spatial);
-  MT_GRID_LOOP(c, a.c) {
-    const float invstd = batch_invstd<float>(a, c);
-    const float scale = invstd * read<float>(a.weight, a.param_dtype, c, 1.0f);
-    float4 f{read<float>(a.mean, a.param_dtype, c, 0.0f), scale, 0.0f, 0.0f};
-    if (a.training) {
-      f.z = -scale * invstd * static_cast<float>(totals[c].a * inverse);
-      f.w = -scale * static_cast<float>(totals[c].b * inverse);
-    }
-    factors[c] = f;
-  }
+bool needs_sums(const BatchNormBackwardArgs& a) {
+  return a.dweight != nullptr || a.dbias != nullptr || (a.dx != nullptr && a.training);
 }
 
 // The passes of batch_norm.cuh; false: the layout is not for them.
 bool try_batch_backward(const BatchNormBackwardArgs& a) {
   batch::Tensors t{a.x, a.dy, a.dx, a.n, a.c, a.spatial, a.channels_last};
   if (!batch::prepare(t, a.dtype)) return false;
-  const cudaStream_t stream = cuda::current_stream();
-  const bool sums = a.dweight != nullptr || a.dbias != nullptr || (a.dx != nullptr && a.training);
-  const int64_t parts = batch::parts_for(t);
-  const Scratch partial((parts + 1) * a.c * static_cast<int64_t>(sizeof(Pair)));
+  const int64_t parts = needs_sums(a) ? batch::parts_for<true>(t, a.dtype) : 0;
+  const Scratch partial(parts * a.c * static_cast<int64_t>(sizeof(FloatPair)));
   const Scratch factors(a.c * static_cast<int64_t>(sizeof(float4)));
-  Pair* const totals = partial.get<Pair>() + parts * a.c;
   dispatch(a.dtype, Types<float, BFloat16, Half>{}, [&](auto tag) {
     using S = typename decltype(tag)::type;
-    if (sums) {
-      batch::sums<S, true>(t, parts, BatchMean{a.mean, a.param_dtype}, PutScaledPair{a, partial.get<Pair>()});
-      merge_partials<<<grid_for(a.c), kThreads, 0, stream>>>(partial.get<Pair>(), parts, a.c, totals);
-      add_partials<float>(totals, 1, a.c, a.dweight, a.dbias, a.param_dtype);
-    }
-    if (a.dx == nullptr) return;
-    batch_gradient_factors<<<grid_for(a.c), kThreads, 0, stream>>>(a, totals, factors.get<float4>());
-    batch::apply<S, true>
-        <<<grid_for(a.n * a.c * a.spatial / pack_width<S>()), kThreads, 0, stream>>>(t, factors.get<float4>());
+    if (parts > 0) batch::sums<S, true>(t, parts, BatchMean{a.mean, a.param_dtype}, partial.get<FloatPair>());
+    batch_gradients<float><<<column_blocks(a.c), column_threads(parts), 0, cuda::current_stream()>>>(
+        a, partial.get<FloatPair>(), parts, static_cast<Pair*>(nullptr), factors.get<float4>());
+    if (a.dx != nullptr) batch::apply<S, true>(t, factors.get<float4>());
   });
   return true;
 }
@@ -299,14 +277,13 @@ void batch_norm_backward(const BatchNormBackwardArgs& a) {
   const cudaStream_t stream = cuda::current_stream();
   by_compute("batch_norm_backward", a.dtype, [&](auto tag) {
     using T = typename decltype(tag)::type;
-    const bool sums = a.dweight != nullptr || a.dbias != nullptr || (a.dx != nullptr && a.training);
-    const int64_t parts = channel_parts(index, extent);
-    const Scratch partial(sums ? (parts + 1) * a.c * static_cast<int64_t>(sizeof(Pair)) : 0);
-    Pair* const totals = sums ? partial.get<Pair>() + parts * a.c : nullptr;
-    if (sums) {
+    const int64_t parts = needs_sums(a) ? channel_parts(index, extent) : 0;
+    const Scratch partial((parts + 1) * a.c * static_cast<int64_t>(sizeof(Pair)));
+    Pair* const totals = partial.get<Pair>() + parts * a.c;
+    if (parts > 0) {
       launch_channel_sums(index, extent, parts, partial.get<Pair>(), BatchGradientSums<T>{a});
-      merge_partials<<<grid_for(a.c), kThreads, 0, stream>>>(partial.get<Pair>(), parts, a.c, totals);
-      add_partials<T>(totals, 1, a.c, a.dweight, a.dbias, a.param_dtype);
+      batch_gradients<T><<<column_blocks(a.c), column_threads(parts), 0, stream>>>(
+          a, partial.get<Pair>(), parts, totals, static_cast<float4*>(nullptr));
     }
     if (a.dx != nullptr) batch_dx<T><<<grid_for(extent * a.c), kThreads, 0, stream>>>(a, index, totals);
   });

@@ -1,12 +1,19 @@
 // The passes of batch norm over tensors whose channels lie in whole 16-byte packs: planes of one channel, or, channels
 // last, lines of all of them. They compute in float; what a channel needs in the second pass is four floats.
+//
+// Channels last, a block works on a tile of up to 32 packs of a line and on as many lines at once as its threads cover,
+// so that narrow lines fill warps too; a thread keeps its pack of channels, and what belongs to them, in registers.
 #pragma once
-#include "kernels/cuda/rows.cuh"
-#include "kernels/norm.h"
+#include "kernels/cuda/norm.cuh"
 
 namespace minitorch {
 inline namespace MINITORCH_ARCH {
 namespace batch {
+
+constexpr int kLineThreads = 256;
+// Blocks of lines on a multiprocessor: the gradients read two tensors, and hold twice as much.
+template <bool Backward>
+constexpr int kResident = Backward ? 2 : 3;
 
 struct Tensors {
   const void *x, *dy;  // dy: null in the forward pass
@@ -16,24 +23,21 @@ struct Tensors {
   Divider packs, channels;  // packs of a plane, or of a line; channels
 };
 
-// Forward: {sum d, sum d^2} of the deviations d from centre. Backward: {sum dy d, sum dy}.
-template <class S, bool Backward>
-struct Sums {
-  static constexpr int V = pack_width<S>();
-  using Line = Pack<S, V>;
-
-  static __device__ __forceinline__ void add(float& a, float& b, float x, float dy, float centre) {
-    const float d = x - centre;
-    a += Backward ? dy * d : d;
-    b += Backward ? dy : d * d;
-  }
-};
+// Adds what the elements of a pack give to two sums: forward {d, d^2} of the deviations d from centre, backward
+// {dy d, dy}.
+template <bool Backward>
+__device__ __forceinline__ void add(float& a, float& b, float x, float dy, float centre) {
+  const float d = x - centre;
+  a += Backward ? dy * d : d;
+  b += Backward ? dy : d * d;
+}
 
 // Samples are cut into gridDim.y parts; a block sums one channel of a part.
-template <class S, bool Backward, class Centre, class Put>
-__global__ void __launch_bounds__(512) plane_sums(const __grid_constant__ Tensors t, Centre centre_of, Put put) {
-  using Sums = Sums<S, Backward>;
-  using Line = typename Sums::Line;
+template <class S, bool Backward, class Centre>
+__global__ void __launch_bounds__(512)
+    plane_sums(const __grid_constant__ Tensors t, Centre centre_of, FloatPair* partial) {
+  constexpr int V = pack_width<S>(), kLoads = 4;
+  using Line = Pack<S, V>;
   __shared__ float shared[2][32];
   const int64_t channel = blockIdx.x, first = t.n * blockIdx.y / gridDim.y, last = t.n * (blockIdx.y + 1) / gridDim.y;
   const float centre = centre_of(channel);
@@ -41,7 +45,6 @@ __global__ void __launch_bounds__(512) plane_sums(const __grid_constant__ Tensor
   const uint32_t packs = t.packs.divisor;
   float a = 0, b = 0;
   const auto total = static_cast<uint32_t>((last - first) * packs);
-  constexpr int kLoads = 4;
   for (uint32_t base = threadIdx.x; base < total; base += blockDim.x * kLoads) {
     Line held[kLoads], grads[kLoads];
 #pragma unroll
@@ -56,27 +59,30 @@ __global__ void __launch_bounds__(512) plane_sums(const __grid_constant__ Tensor
 #pragma unroll
     for (int u = 0; u < kLoads; u++) {
       if (base + u * blockDim.x >= total) continue;
+      float xs[V], gs[V], pack_a = 0, pack_b = 0;
+      unpack(held[u], xs);
+      if constexpr (Backward) unpack(grads[u], gs);
 #pragma unroll
-      for (int v = 0; v < Sums::V; v++)
-        Sums::add(a, b, convert<float>(held[u].value[v]), Backward ? convert<float>(grads[u].value[v]) : 0.0f, centre);
+      for (int v = 0; v < V; v++) add<Backward>(pack_a, pack_b, xs[v], Backward ? gs[v] : 0.0f, centre);
+      a += pack_a;  // sums of sums: fewer roundings on the way of each element
+      b += pack_b;
     }
   }
   a = block_reduce(a, shared[0], 0.0f, Sum());
   b = block_reduce(b, shared[1], 0.0f, Sum());
-  if (threadIdx.x == 0) put(blockIdx.y, channel, a, b);
+  if (threadIdx.x == 0) partial[blockIdx.y * t.c + channel] = {a, b};
 }
 
-// Channels last: a thread sums a pack of channels over every eighth line of a part.
-template <class S, bool Backward, class Centre, class Put>
-__global__ void __launch_bounds__(256) line_sums(const __grid_constant__ Tensors t, Centre centre_of, Put put) {
-  using Sums = Sums<S, Backward>;
-  using Line = typename Sums::Line;
-  constexpr int V = Sums::V, kLines = 8;
-  __shared__ float shared[2][kLines][32 * V + 1];
-  const uint32_t packs = t.packs.divisor, pack = blockIdx.x * 32 + threadIdx.x;
+// Lines are cut into gridDim.y parts; a thread sums a pack of channels over every blockDim.y-th line of a part.
+template <class S, bool Backward, class Centre>
+__global__ void __launch_bounds__(kLineThreads, kResident<Backward>)
+    line_sums(const __grid_constant__ Tensors t, Centre centre_of, FloatPair* partial) {
+  constexpr int V = pack_width<S>(), kLoads = 4;
+  using Line = Pack<S, V>;
+  __shared__ float shared[2][kLineThreads * V];
+  const uint32_t packs = t.packs.divisor, pack = blockIdx.x * blockDim.x + threadIdx.x;
   const int64_t lines = t.n * t.spatial, first = lines * blockIdx.y / gridDim.y,
-                last = lines * (blockIdx.y + 1) / gridDim.y;
-  const Line *const x = static_cast<const Line*>(t.x), *const dy = static_cast<const Line*>(t.dy);
+                last = lines * (blockIdx.y + 1) / gridDim.y, stride = int64_t{blockDim.y} * packs;
   float a[V], b[V], centre[V];
 #pragma unroll
   for (int v = 0; v < V; v++) {
@@ -84,58 +90,118 @@ __global__ void __launch_bounds__(256) line_sums(const __grid_constant__ Tensors
     centre[v] = pack < packs ? centre_of(int64_t{pack} * V + v) : 0.0f;
   }
   if (pack < packs) {
-#pragma unroll 4
-    for (int64_t line = first + threadIdx.y; line < last; line += kLines) {
-      const Line held = x[line * packs + pack];
-      Line grads;
-      if constexpr (Backward) grads = dy[line * packs + pack];
+    int64_t line = first + threadIdx.y;
+    const Line *x = static_cast<const Line*>(t.x) + line * packs + pack,
+               *dy = static_cast<const Line*>(t.dy) + (Backward ? line * packs + pack : 0);
+    for (; line + (kLoads - 1) * int64_t{blockDim.y} < last; line += kLoads * int64_t{blockDim.y}) {
+      Line held[kLoads], grads[kLoads];
 #pragma unroll
-      for (int v = 0; v < V; v++)
-        Sums::add(a[v], b[v], convert<float>(held.value[v]), Backward ? convert<float>(grads.value[v]) : 0.0f,
-                  centre[v]);
+      for (int u = 0; u < kLoads; u++) {
+        held[u] = x[u * stride];
+        if constexpr (Backward) grads[u] = dy[u * stride];
+      }
+      float few_a[V] = {}, few_b[V] = {};  // as in plane_sums
+#pragma unroll
+      for (int u = 0; u < kLoads; u++) {
+        float xs[V], gs[V];
+        unpack(held[u], xs);
+        if constexpr (Backward) unpack(grads[u], gs);
+#pragma unroll
+        for (int v = 0; v < V; v++) add<Backward>(few_a[v], few_b[v], xs[v], Backward ? gs[v] : 0.0f, centre[v]);
+      }
+#pragma unroll
+      for (int v = 0; v < V; v++) {
+        a[v] += few_a[v];
+        b[v] += few_b[v];
+      }
+      x += kLoads * stride;
+      if constexpr (Backward) dy += kLoads * stride;
+    }
+    for (; line < last; line += blockDim.y) {
+      float xs[V], gs[V];
+      unpack(*x, xs);
+      if constexpr (Backward) unpack(*dy, gs);
+#pragma unroll
+      for (int v = 0; v < V; v++) add<Backward>(a[v], b[v], xs[v], Backward ? gs[v] : 0.0f, centre[v]);
+      x += stride;
+      if constexpr (Backward) dy += stride;
     }
   }
+  const int columns = static_cast<int>(blockDim.x) * V,
+            thread = static_cast<int>(threadIdx.y * blockDim.x + threadIdx.x);
 #pragma unroll
   for (int v = 0; v < V; v++) {
-    shared[0][threadIdx.y][threadIdx.x * V + v] = a[v];
-    shared[1][threadIdx.y][threadIdx.x * V + v] = b[v];
+    shared[0][thread * V + v] = a[v];
+    shared[1][thread * V + v] = b[v];
   }
   __syncthreads();
-  const int column = static_cast<int>(threadIdx.y * 32 + threadIdx.x);
-  const int64_t channel = int64_t{blockIdx.x} * 32 * V + column;
-  if (column >= 32 * V || channel >= t.c) return;
-  float sum_a = 0, sum_b = 0;
-#pragma unroll
-  for (int line = 0; line < kLines; line++) {
-    sum_a += shared[0][line][column];
-    sum_b += shared[1][line][column];
+  for (int column = thread; column < columns; column += static_cast<int>(blockDim.x * blockDim.y)) {
+    const int64_t channel = int64_t{blockIdx.x} * columns + column;
+    if (channel >= t.c) return;
+    float sum_a = 0, sum_b = 0;
+    for (int line = 0; line < static_cast<int>(blockDim.y); line++) {
+      sum_a += shared[0][line * columns + column];
+      sum_b += shared[1][line * columns + column];
+    }
+    partial[blockIdx.y * t.c + channel] = {sum_a, sum_b};
   }
-  put(blockIdx.y, channel, sum_a, sum_b);
 }
 
 // Forward: y = (x - f.x) f.y + f.z. Backward: dx = dy f.y + (x - f.x) f.z + f.w. One float4 f a channel.
+template <bool Backward>
+__device__ __forceinline__ float applied(float x, float dy, const float4& f) {
+  const float d = x - f.x;
+  return Backward ? dy * f.y + (d * f.z + f.w) : d * f.y + f.z;
+}
+
 template <class S, bool Backward>
-__global__ void __launch_bounds__(kThreads) apply(const __grid_constant__ Tensors t, const float4* factors) {
+__global__ void __launch_bounds__(kThreads) plane_apply(const __grid_constant__ Tensors t, const float4* factors) {
   constexpr int V = pack_width<S>();
   using Line = Pack<S, V>;
   const Line *const x = static_cast<const Line*>(t.x), *const dy = static_cast<const Line*>(t.dy);
-  Line* const to = static_cast<Line*>(t.to);
   MT_GRID_LOOP(i, t.n * t.c * t.spatial / V) {
-    const auto at = static_cast<uint32_t>(i);
-    const uint32_t turn = t.packs.quotient(at);
-    const uint32_t channel =
-        t.channels_last ? (at - turn * t.packs.divisor) * V : turn - t.channels.quotient(turn) * t.channels.divisor;
-    const Line held = x[i];
-    Line grads, out;
-    if constexpr (Backward) grads = dy[i];
-    float4 f = factors[channel];
+    const uint32_t plane = t.packs.quotient(static_cast<uint32_t>(i));
+    const float4 f = factors[plane - t.channels.quotient(plane) * t.channels.divisor];
+    float xs[V], gs[V];
+    unpack(x[i], xs);
+    if constexpr (Backward) unpack(dy[i], gs);
 #pragma unroll
-    for (int v = 0; v < V; v++) {
-      if (v > 0 && t.channels_last) f = factors[channel + v];
-      const float d = convert<float>(held.value[v]) - f.x;
-      out.value[v] = convert<S>(Backward ? convert<float>(grads.value[v]) * f.y + d * f.z + f.w : d * f.y + f.z);
+    for (int v = 0; v < V; v++) xs[v] = applied<Backward>(xs[v], Backward ? gs[v] : 0.0f, f);
+    static_cast<Line*>(t.to)[i] = pack_of<S>(xs);
+  }
+}
+
+template <class S, bool Backward>
+__global__ void __launch_bounds__(kLineThreads, kResident<Backward>)
+    line_apply(const __grid_constant__ Tensors t, const float4* factors) {
+  constexpr int V = pack_width<S>(), kLoads = 4;
+  using Line = Pack<S, V>;
+  const uint32_t packs = t.packs.divisor, pack = blockIdx.x * blockDim.x + threadIdx.x;
+  if (pack >= packs) return;
+  const int64_t lines = t.n * t.spatial, first = lines * blockIdx.y / gridDim.y,
+                last = lines * (blockIdx.y + 1) / gridDim.y, step = blockDim.y;
+  const Line *const x = static_cast<const Line*>(t.x), *const dy = static_cast<const Line*>(t.dy);
+  float4 f[V];
+#pragma unroll
+  for (int v = 0; v < V; v++) f[v] = factors[int64_t{pack} * V + v];
+  for (int64_t line = first + threadIdx.y; line < last; line += kLoads * step) {
+    Line held[kLoads], grads[kLoads];
+#pragma unroll
+    for (int u = 0; u < kLoads; u++) {
+      if (line + u * step >= last) continue;
+      held[u] = x[(line + u * step) * packs + pack];
+      if constexpr (Backward) grads[u] = dy[(line + u * step) * packs + pack];
     }
-    to[i] = out;
+#pragma unroll
+    for (int u = 0; u < kLoads; u++) {
+      if (line + u * step >= last) continue;
+      float xs[V], gs[V];
+      unpack(held[u], xs);
+      if constexpr (Backward) unpack(grads[u], gs);
+#pragma unroll
+      for (int v = 0; v < V; v++) xs[v] = applied<Backward>(xs[v], Backward ? gs[v] : 0.0f, f[v]);
+      static_cast<Line*>(t.to)[(line + u * step) * packs + pack] = pack_of<S>(xs);
+    }
   }
 }
 
@@ -151,25 +217,54 @@ inline bool prepare(Tensors& t, DType dtype) {
   return true;
 }
 
-inline int64_t parts_for(const Tensors& t) {
-  const int64_t wanted = int64_t{cuda::multiprocessors()} * 8;
-  if (t.channels_last)
-    return std::clamp<int64_t>(std::min(wanted / ceil_div(t.packs.divisor, 32), t.n * t.spatial / 64), 1, 1024);
-  return std::clamp<int64_t>(std::min(ceil_div(wanted, t.c), t.n), 1, 1024);
+// Lines: tiles of equal width across, `parts` down.
+inline int64_t line_tiles(const Tensors& t) { return ceil_div(t.packs.divisor, 32); }
+inline dim3 line_threads(const Tensors& t) {
+  const auto across = static_cast<unsigned>(ceil_div(t.packs.divisor, line_tiles(t)));
+  return dim3(across, kLineThreads / across);
+}
+inline dim3 line_blocks(const Tensors& t, int64_t parts) {
+  return dim3(static_cast<unsigned>(line_tiles(t)), static_cast<unsigned>(parts));
 }
 
-// put(part, channel, a, b) is called once for every part and channel.
-template <class S, bool Backward, class Centre, class Put>
-void sums(const Tensors& t, int64_t parts, const Centre& centre, const Put& put) {
-  const auto y = static_cast<unsigned>(parts);
+// One round of resident blocks, unless the partial sums were more than an eighth of what is read.
+template <bool Backward>
+int64_t parts_for(const Tensors& t, DType dtype) {
+  if (t.channels_last) {
+    const auto size = static_cast<int64_t>(size_of(dtype));
+    return std::clamp<int64_t>(
+        std::min(int64_t{cuda::multiprocessors()} * kResident<Backward> / line_tiles(t), t.n * t.spatial * size / 64),
+        1, 1024);
+  }
+  return std::clamp<int64_t>(std::min(ceil_div(int64_t{cuda::multiprocessors()} * 8, t.c), t.n), 1, 1024);
+}
+
+// Into partial[part * c + channel].
+template <class S, bool Backward, class Centre>
+void sums(const Tensors& t, int64_t parts, const Centre& centre, FloatPair* partial) {
   const cudaStream_t stream = cuda::current_stream();
   if (t.channels_last) {
-    line_sums<S, Backward>
-        <<<dim3(static_cast<unsigned>(ceil_div(t.packs.divisor, 32)), y), dim3(32, 8), 0, stream>>>(t, centre, put);
+    line_sums<S, Backward><<<line_blocks(t, parts), line_threads(t), 0, stream>>>(t, centre, partial);
   } else {
     const int64_t work = ceil_div(t.n, parts) * t.packs.divisor;
     const auto threads = static_cast<unsigned>(std::clamp<int64_t>(ceil_div(work, 4 * 32) * 32, 32, 512));
-    plane_sums<S, Backward><<<dim3(static_cast<unsigned>(t.c), y), threads, 0, stream>>>(t, centre, put);
+    const dim3 grid(static_cast<unsigned>(t.c), static_cast<unsigned>(parts));
+    plane_sums<S, Backward><<<grid, threads, 0, stream>>>(t, centre, partial);
+  }
+}
+
+template <class S, bool Backward>
+void apply(const Tensors& t, const float4* factors) {
+  const cudaStream_t stream = cuda::current_stream();
+  if (t.channels_last) {
+    // Two rounds of blocks, none of them with less than a load a thread.
+    const int64_t blocks = int64_t{cuda::multiprocessors()} * kResident<Backward> * 2;
+    const int64_t parts =
+        std::clamp<int64_t>(std::min(blocks / line_tiles(t), ceil_div(t.n * t.spatial, line_threads(t).y)), 1, 65535);
+    line_apply<S, Backward><<<line_blocks(t, parts), line_threads(t), 0, stream>>>(t, factors);
+  } else {
+    const int64_t packs = t.n * t.c * t.spatial / pack_width<S>();
+    plane_apply<S, Backward><<<grid_for(packs), kThreads, 0, stream>>>(t, factors);
   }
 }
 

@@ -41,10 +41,10 @@ unsigned threads_for(int64_t extent) {
 }
 unsigned blocks_for(int64_t groups) { return static_cast<unsigned>(std::min<int64_t>(groups, int64_t{1} << 20)); }
 
-// Sums of `parts` partial pairs of every column into two parameter gradients; the lines of a block share them.
-template <class T, class P>
-__global__ void __launch_bounds__(1024)
-    add_partials_kernel(const P* partial, int64_t parts, int64_t columns, void* first, void* second, DType dtype) {
+// The sums of `parts` partial pairs of column blockIdx.x * 32 + threadIdx.x, which the lines of a block share; whole in
+// line 0. A column takes parts / 32 loads one after the other instead of all of them.
+template <class P>
+__device__ __forceinline__ Pair column_sums(const P* partial, int64_t parts, int64_t columns) {
   __shared__ Pair shared[32][32];
   const int64_t column = blockIdx.x * int64_t{32} + threadIdx.x;
   Pair sums{0, 0};
@@ -57,15 +57,26 @@ __global__ void __launch_bounds__(1024)
   }
   shared[threadIdx.y][threadIdx.x] = sums;
   __syncthreads();
+  if (threadIdx.y == 0)
+    for (int line = 1; line < static_cast<int>(blockDim.y); line++) sums = AddPairs()(sums, shared[line][threadIdx.x]);
+  return sums;
+}
+dim3 column_threads(int64_t parts) { return dim3(32, static_cast<unsigned>(std::clamp<int64_t>(parts, 1, 32))); }
+unsigned column_blocks(int64_t columns) { return static_cast<unsigned>(ceil_div(columns, 32)); }
+
+// Into two parameter gradients.
+template <class T, class P>
+__global__ void __launch_bounds__(1024)
+    add_partials_kernel(const P* partial, int64_t parts, int64_t columns, void* first, void* second, DType dtype) {
+  const int64_t column = blockIdx.x * int64_t{32} + threadIdx.x;
+  const Pair sums = column_sums(partial, parts, columns);
   if (threadIdx.y != 0 || column >= columns) return;
-  for (int line = 1; line < static_cast<int>(blockDim.y); line++) sums = AddPairs()(sums, shared[line][threadIdx.x]);
   write<T>(first, dtype, column, static_cast<T>(sums.a));
   write<T>(second, dtype, column, static_cast<T>(sums.b));
 }
 template <class T, class P>
 void add_partials(const P* partial, int64_t parts, int64_t columns, void* first, void* second, DType dtype) {
-  const dim3 threads(32, static_cast<unsigned>(std::min<int64_t>(parts, 32)));
-  add_partials_kernel<T><<<static_cast<unsigned>(ceil_div(columns, 32)), threads, 0, cuda::current_stream()>>>(
+  add_partials_kernel<T><<<column_blocks(columns), column_threads(parts), 0, cuda::current_stream()>>>(
       partial, parts, columns, first, second, dtype);
 }
 
