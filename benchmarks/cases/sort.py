@@ -28,7 +28,11 @@ CASES = [
     *cases("bincount", lambda s, n: forward(torch.bincount, s.integers(1000, n)), (2**22,), (2**26,), bytes=times(8)),
     *cases("bincount int32", lambda s, n: forward(torch.bincount, s.integers(64, n, dtype=torch.int32)), (2**20,),
            (2**26,), bytes=times(4)),
+    *cases("bincount of many bins", lambda s, n: forward(torch.bincount, s.integers(2**20, n)), (2**22,), (2**26,),
+           bytes=times(8)),
     *cases("unique_consecutive", lambda s, n: forward(torch.unique_consecutive, s.integers(100, n)), (2**20,), (2**24,),
            bytes=times(16)),
+    *cases("unique_consecutive long runs", lambda s, n: forward(torch.unique_consecutive, s.integers(n // 64, n).sort().values),
+           (2**20,), (2**24,), bytes=times(8)),
     *cases("histc", unary(lambda x: x.histc(100, -4, 4)), (2**22,), (2**26,), elements=times(1)),
 ]  # fmt: skip

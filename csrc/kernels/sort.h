@@ -79,12 +79,13 @@ enum class BinSearch : uint8_t {
   nearby,  // the same, put right by the edges beside it
   binary,  // any edges
 };
+constexpr int64_t kMostHistogramDims = 32;
 struct HistogramArgs {
   char* points;   // [n][dims]
   char* weights;  // [n], or null: 1 each
   char* hist;     // [bins[0]]..[bins[dims - 1]]
   DType dtype;
-  int64_t n, dims;
+  int64_t n, dims;  // at most kMostHistogramDims
   const char* const* edges;
   const int64_t* bins;
   BinSearch search;

@@ -1,5 +1,5 @@
-// histc, histogram and histogramdd: PyTorch's checks and bin edges; the counting is one kernel or, where a backend has
-// none, a search in the edges and a scatter.
+// histc, histogram and histogramdd: PyTorch's checks and bin edges; the counting is one kernel or, for other dtypes
+// than it has, a search in the edges and a scatter.
 #include <ATen/native/Histogram.h>
 #include <ATen/ops/_histogramdd_bin_edges_native.h>
 #include <ATen/ops/_histogramdd_from_bin_cts_native.h>
@@ -71,7 +71,7 @@ void accumulate(const at::Tensor& points, const std::optional<at::Tensor>& weigh
   if (weight.has_value() && weight->defined()) w = weight->reshape(-1).to(type).contiguous();
   const bool one_type = at::isFloatingType(type) && self.scalar_type() == type &&
                         std::all_of(edges.begin(), edges.end(), [&](const auto& e) { return e.scalar_type() == type; });
-  if (one_type && histogram_kernel.available(active_slot))
+  if (one_type && static_cast<int64_t>(edges.size()) <= kMostHistogramDims)
     count(self, w, counts, edges, search);
   else
     scatter(self, w, counts, edges, search);

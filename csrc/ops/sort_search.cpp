@@ -113,14 +113,14 @@ Triple unique_consecutive(const at::Tensor& self, bool return_inverse, bool retu
   if (dim.has_value() && !(self.dim() == 1 && (*dim == 0 || *dim == -1)))
     return unique_dim_runs(self, *dim, return_inverse, return_counts);
   const at::Tensor flat = self.contiguous().view(-1);
-  if (!return_inverse && !return_counts && flat.numel() > 0 && run_values_kernel.available(active_slot)) {
-    const auto run = [&](int64_t* count, char* values) {
-      run_values_kernel(bytes(flat), to_dtype(flat.scalar_type()), flat.numel(), count, values);
+  if (!return_inverse && !return_counts && flat.numel() > 0) {
+    const at::Tensor count = empty({1}, at::kLong);
+    const auto run = [&](char* values) {
+      run_values_kernel(bytes(flat), to_dtype(flat.scalar_type()), flat.numel(), integers(count), values);
     };
-    int64_t found = 0;
-    run(&found, nullptr);
-    const at::Tensor values = empty({found}, self.scalar_type());
-    run(&found, bytes(values));
+    run(nullptr);
+    const at::Tensor values = empty({count.item<int64_t>()}, self.scalar_type());
+    run(bytes(values));
     return {values, empty({0}, at::kLong), empty({0}, at::kLong)};
   }
   const Runs runs = find_runs(flat, flat.numel(), 1, {}, {}, return_inverse, return_counts);
@@ -216,15 +216,12 @@ at::Tensor bincount(const at::Tensor& self, const std::optional<at::Tensor>& wei
   TORCH_CHECK(!weighted || (weights->dim() == 1 && weights->size(0) == self.size(0)),
               "weights should be 1-d and have the same length as input");
   const int64_t bins = std::max(minlength, high.item<int64_t>() + 1);
-  if (!weighted && count_kernel.available(active_slot)) {
+  if (!weighted) {
     const at::Tensor counts = empty({bins}, at::kLong), elements = self.contiguous();
     count_kernel({integers(counts), bytes(elements), to_dtype(self.scalar_type()), self.numel(), bins, 0});
     return counts;
   }
   const at::Tensor index = self.to(at::kLong);
-  if (!weighted) {
-    return at::zeros({bins}, index.options()).scatter_add_(0, index, at::ones_like(index));
-  }
   const at::Tensor w = weights->scalar_type() == at::kFloat ? *weights : weights->to(at::kDouble);
   return at::zeros({bins}, w.options()).scatter_add_(0, index, w);
 }

@@ -88,6 +88,114 @@ void runs(const RunsArgs& a) {
   cuda::check_launch("launching a search for runs");
 }
 
+// ---- The values of runs of single elements: the same two passes over packs of neighbours. --------------------------
+
+constexpr int kRunPacks = 4;  // of a thread
+
+// The elements of pack `number` of which each differs from the one before it, a bit each; `pack` receives the elements.
+template <class T, int V>
+__device__ __forceinline__ unsigned differences(const T* data, int64_t n, int64_t number, Pack<T, V>& pack) {
+  using C = compute_t<T>;
+  const int64_t first = number * V;
+  if (first >= n) return 0;
+  if (first + V <= n) {
+    pack = reinterpret_cast<const Pack<T, V>*>(data)[number];
+  } else {
+    for (int v = 0; v < V && first + v < n; v++) pack.value[v] = data[first + v];
+  }
+  unsigned bits = 0;
+  T previous = first > 0 ? data[first - 1] : pack.value[0];
+#pragma unroll
+  for (int v = 0; v < V; v++) {
+    const bool differs = (first == 0 && v == 0) || !(convert<C>(pack.value[v]) == convert<C>(previous));
+    if (first + v < n && differs) bits |= 1u << v;
+    previous = pack.value[v];
+  }
+  return bits;
+}
+
+template <class T, int V>
+__global__ void __launch_bounds__(kThreads) count_differences(const T* data, int64_t n, uint32_t* counts) {
+  __shared__ uint32_t shared[32];
+  const int64_t begin = (blockIdx.x * int64_t{kRunPacks} * kThreads) + threadIdx.x;
+  uint32_t count = 0;
+#pragma unroll
+  for (int u = 0; u < kRunPacks; u++) {
+    Pack<T, V> pack;
+    count += static_cast<uint32_t>(__popc(differences<T, V>(data, n, begin + u * kThreads, pack)));
+  }
+  count = block_reduce(count, shared, uint32_t{0}, Sum());
+  if (threadIdx.x == 0) counts[blockIdx.x] = count;
+}
+
+template <class T, int V>
+__global__ void __launch_bounds__(kThreads)
+    write_run_values(const T* data, int64_t n, const int64_t* before, T* values) {
+  __shared__ int warp_counts[kThreads / 32];
+  const unsigned warp = threadIdx.x / 32, lane = threadIdx.x % 32;
+  int64_t run = before[blockIdx.x];
+  for (int u = 0; u < kRunPacks; u++) {
+    Pack<T, V> pack;
+    const int64_t number = (blockIdx.x * int64_t{kRunPacks} + u) * kThreads + threadIdx.x;
+    const unsigned bits = differences<T, V>(data, n, number, pack);
+    const int mine = __popc(bits);
+    int upto = mine;  // of the lanes up to this one
+#pragma unroll
+    for (int step = 1; step < 32; step *= 2) {
+      const int other = __shfl_up_sync(0xffffffffu, upto, step);
+      if (lane >= static_cast<unsigned>(step)) upto += other;
+    }
+    __syncthreads();
+    if (lane == 31) warp_counts[warp] = upto;
+    __syncthreads();
+    int64_t at = run + upto - mine;
+    for (unsigned w = 0; w < kThreads / 32; w++) {
+      if (w < warp) at += warp_counts[w];
+      run += warp_counts[w];
+    }
+#pragma unroll
+    for (int v = 0; v < V; v++)
+      if (bits >> v & 1) values[at++] = pack.value[v];
+  }
+}
+
+__global__ void total_of(const int64_t* before, const uint32_t* counts, int64_t blocks, int64_t* total) {
+  *total = before[blocks - 1] + counts[blocks - 1];
+}
+
+template <class T, int V>
+void find_run_values(const T* data, int64_t n, int64_t* count, T* values) {
+  const cudaStream_t stream = cuda::current_stream();
+  const int64_t blocks = ceil_div(n, int64_t{kRunPacks} * kThreads * V);
+  const Scratch memory(blocks * 12);
+  auto* const before = memory.get<int64_t>();
+  auto* const counts = reinterpret_cast<uint32_t*>(before + blocks);
+  const auto grid = static_cast<unsigned>(blocks);
+  count_differences<T, V><<<grid, kThreads, 0, stream>>>(data, n, counts);
+  radix::scan_counts(counts, before, blocks);
+  total_of<<<1, 1, 0, stream>>>(before, counts, blocks, count);
+  if (values != nullptr) write_run_values<T, V><<<grid, kThreads, 0, stream>>>(data, n, before, values);
+}
+
+void run_values(const char* data, DType dtype, int64_t n, int64_t* count, char* values) {
+  if (n == 0) {
+    cuda::check(cudaMemsetAsync(count, 0, sizeof(int64_t), cuda::current_stream()), "clearing a count");
+    return;
+  }
+  if (!dispatch(dtype, ElementTypes{}, [&](auto tag) {
+        using T = typename decltype(tag)::type;
+        const T* const x = reinterpret_cast<const T*>(data);
+        T* const to = reinterpret_cast<T*>(values);
+        if (reinterpret_cast<uintptr_t>(data) % 16 == 0) {
+          find_run_values<T, pack_width<T>()>(x, n, count, to);
+        } else {
+          find_run_values<T, 1>(x, n, count, to);
+        }
+      }))
+    missing_kernel("run_values", name_of(dtype));
+  cuda::check_launch("launching a search for the values of runs");
+}
+
 // ---- Lexicographic order: sorts by one column after the other, the last column first; each keeps the order of equals.
 
 __global__ void __launch_bounds__(kThreads) count_up(int64_t* order, int64_t n) { MT_GRID_LOOP(i, n) order[i] = i; }
@@ -185,6 +293,7 @@ void membership(const MembershipArgs& a) {
 }
 
 MT_REGISTER_KERNEL(runs_kernel, &runs);
+MT_REGISTER_KERNEL(run_values_kernel, &run_values);
 MT_REGISTER_KERNEL(lexicographic_order_kernel, &lexicographic_order);
 MT_REGISTER_KERNEL(membership_kernel, &membership);
 
