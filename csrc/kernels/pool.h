@@ -46,7 +46,9 @@ struct FractionalMaxPoolArgs {
 };
 
 // y[indices[i]] += x[i] (or = x[i]) for each channel of each sample; all of y is written. The gradient of every max
-// pooling, and max unpooling: shape.in are y's sizes, shape.out those of x and indices.
+// pooling, and max unpooling: shape.in are y's sizes, shape.out those of x and indices. windowed: what accumulates
+// comes from the windows of `window`, each index from its own, so that an element of y need not wait for what adds to
+// it.
 struct PoolScatterArgs {
   DType dtype;
   PoolShape shape;
@@ -57,6 +59,8 @@ struct PoolScatterArgs {
   // On the CPU: an index outside [0, product of shape.in) if there is one, known when the kernel returns.
   bool* failed;
   int64_t* bad_index;
+  bool windowed = false;
+  PoolWindow window = {};
 };
 
 struct AvgPoolArgs {

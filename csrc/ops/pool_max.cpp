@@ -40,13 +40,14 @@ void maximum(const Tensor& x, const Tensor& out, const Tensor& indices, int dims
 
 // out[indices] += or = values, per channel. Returns the first bad index found, if any.
 std::optional<int64_t> scatter(const Tensor& values, const Tensor& indices, const Tensor& out, int dims,
-                               bool accumulate) {
+                               bool accumulate, const PoolWindow* window = nullptr) {
   const auto leading = [dims](const Tensor& t) { return t.sizes().slice(0, std::max<int64_t>(t.dim() - dims, 0)); };
   TORCH_CHECK(values.sizes() == indices.sizes() && values.dim() == out.dim() && leading(values) == leading(out),
               "Expected values and indices of one shape and with the batch and channels of ", out.sizes(), ", got ",
               values.sizes(), " and ", indices.sizes());
   if (out.numel() == 0) return std::nullopt;
-  if (accumulate && values.numel() > 0 && !backend().synchronous() && at::globalContext().deterministicAlgorithms()) {
+  if (accumulate && window == nullptr && values.numel() > 0 && !backend().synchronous() &&
+      at::globalContext().deterministicAlgorithms()) {
     // The kernel's additions come in any order; scatter_add_ keeps its own when asked for.
     const int64_t plane = c10::multiply_integers(out.sizes().slice(out.dim() - dims));
     const int64_t planes = out.numel() / plane;
@@ -61,18 +62,19 @@ std::optional<int64_t> scatter(const Tensor& values, const Tensor& indices, cons
   bool failed = false;
   int64_t bad = 0;
   pool_scatter_kernel({to_dtype(x.scalar_type()), pool_shape(out, values, dims, format), accumulate, x.const_data_ptr(),
-                       index.const_data_ptr(), y.get(), &failed, &bad});
+                       index.const_data_ptr(), y.get(), &failed, &bad, window != nullptr,
+                       window != nullptr ? *window : PoolWindow{}});
   if (failed) return bad;
   y.finish();
   return std::nullopt;
 }
 
 void max_backward(const char* kernel, const Tensor& dy, const Tensor& x, const Tensor& indices, const Tensor& dx,
-                  int dims, PoolInts ints) {
+                  int dims, PoolInts ints, const PoolWindow* window = nullptr) {
   check_pool_dtype(kernel, x, ints);
   TORCH_CHECK(dy.dtype() == x.dtype(), "expected dtype ", x.dtype(), " for `gradOutput` but got dtype ", dy.dtype());
   TORCH_CHECK(indices.scalar_type() == at::kLong, "expected dtype long for `indices` but got dtype ", indices.dtype());
-  const auto bad = scatter(dy, indices, dx, dims, /*accumulate=*/true);
+  const auto bad = scatter(dy, indices, dx, dims, /*accumulate=*/true, window);
   TORCH_CHECK_INDEX(!bad, kernel, ": index ", *bad, " is out of bounds for an input of sizes ", x.sizes());
 }
 
@@ -84,9 +86,10 @@ struct MaxPool2d : at::meta::structured_max_pool2d_with_indices {
   }
 };
 struct MaxPool2dBackward : at::meta::structured_max_pool2d_with_indices_backward {
-  void impl(const Tensor& dy, const Tensor& x, IntArrayRef, IntArrayRef, IntArrayRef, IntArrayRef, bool,
-            const Tensor& indices, const Tensor& dx) {
-    max_backward("max_pool2d_backward", dy, x, indices, dx, 2, PoolInts::none);
+  void impl(const Tensor& dy, const Tensor& x, IntArrayRef kernel, IntArrayRef stride, IntArrayRef padding,
+            IntArrayRef dilation, bool, const Tensor& indices, const Tensor& dx) {
+    const PoolWindow window = pool_window(2, kernel, stride, padding, dilation);
+    max_backward("max_pool2d_backward", dy, x, indices, dx, 2, PoolInts::none, &window);
   }
 };
 struct AdaptiveMaxPool2d : at::meta::structured_adaptive_max_pool2d {
@@ -103,12 +106,14 @@ struct AdaptiveMaxPool3d : at::meta::structured_adaptive_max_pool3d {
 };
 struct AdaptiveMaxPool2dBackward : at::meta::structured_adaptive_max_pool2d_backward {
   void impl(const Tensor& dy, const Tensor& x, const Tensor& indices, const Tensor& dx) {
-    max_backward("adaptive_max_pool2d_backward", dy, x, indices, dx, 2, PoolInts::none);
+    const PoolWindow window = adaptive_window();
+    max_backward("adaptive_max_pool2d_backward", dy, x, indices, dx, 2, PoolInts::none, &window);
   }
 };
 struct AdaptiveMaxPool3dBackward : at::meta::structured_adaptive_max_pool3d_backward {
   void impl(const Tensor& dy, const Tensor& x, const Tensor& indices, const Tensor& dx) {
-    max_backward("adaptive_max_pool3d_backward", dy, x, indices, dx, 3, PoolInts::none);
+    const PoolWindow window = adaptive_window();
+    max_backward("adaptive_max_pool3d_backward", dy, x, indices, dx, 3, PoolInts::none, &window);
   }
 };
 
@@ -214,7 +219,7 @@ Tensor max_pool3d_backward(const Tensor& dy, const Tensor& x, IntArrayRef kernel
   for (const Tensor* t : {&dy, &indices})
     for (int64_t d = 0; d < x.dim(); d++) at::check_dim_size(*t, x.dim(), d, plan.sizes[static_cast<size_t>(d)]);
   Tensor dx = empty(x.sizes(), x.scalar_type(), format_3d(x));
-  max_backward("max_pool3d_backward", dy, x, indices, dx, 3, PoolInts::none);
+  max_backward("max_pool3d_backward", dy, x, indices, dx, 3, PoolInts::none, &plan.window);
   return dx;
 }
 Tensor& max_pool3d_backward_out(const Tensor& dy, const Tensor& x, IntArrayRef kernel, IntArrayRef stride,
