@@ -48,6 +48,29 @@ __device__ __forceinline__ P read_once(const void* p) {
 template <class S>
 inline constexpr int kLoads = pack_width<S>() <= 2 ? 8 : 4;
 
+// Rounds of loads that go into one chain of additions before it is added to the chains before it: a sum of n elements
+// then has the roundings of 8 L + n / (8 L) additions, L elements of a chain to a round, rather than of n.
+constexpr int kChain = 8;
+
+// Calls round(acc) while `more()`, where a round folds some elements into each of the accumulators.
+template <class R, int N, class More, class Round>
+__device__ __forceinline__ void fold_rounds(typename R::Acc (&acc)[N], const More& more, const Round& round,
+                                            const Params& p) {
+  if constexpr (R::kRounds) {
+    while (more()) {
+      typename R::Acc chain[N];
+#pragma unroll
+      for (int k = 0; k < N; k++) chain[k] = R::init(p);
+#pragma unroll 1
+      for (int turn = 0; turn < kChain && more(); turn++) round(chain);
+#pragma unroll
+      for (int k = 0; k < N; k++) acc[k] = R::merge(acc[k], chain[k], p);
+    }
+  } else {
+    while (more()) round(acc);
+  }
+}
+
 template <class R>
 __device__ __forceinline__ typename R::Element first_of(const Args& a, const char* slice) {
   using T = typename R::Element;
@@ -94,21 +117,24 @@ __device__ typename R::Acc fold_packs(const Args& a, const char* slice, int64_t 
   const auto load = [&](int64_t at) {
     return read_once<Packed>(reinterpret_cast<const char*>(data + head) + a.steps.offset(at));
   };
-  const auto fold_pack = [&](const Packed& pack, int64_t at) {
+  const auto fold_pack = [&](typename R::Acc(&into)[kAccs], const Packed& pack, int64_t at) {
     const int64_t index = head + at * V;
 #pragma unroll
-    for (int v = 0; v < V; v++) R::fold(acc[v % kAccs], convert<T>(pack.value[v]), index + v, first, p);
+    for (int v = 0; v < V; v++) R::fold(into[v % kAccs], convert<T>(pack.value[v]), index + v, first, p);
   };
   int64_t at = segment * L * lanes + lane;
-  for (; at + (L - 1) * lanes < packs; at += a.segments * L * lanes) {
+  const auto more = [&] { return at + (L - 1) * lanes < packs; };
+  const auto round = [&](typename R::Acc(&into)[kAccs]) {
     Packed loaded[L];
 #pragma unroll
     for (int u = 0; u < L; u++) loaded[u] = load(at + u * lanes);
 #pragma unroll
-    for (int u = 0; u < L; u++) fold_pack(loaded[u], at + u * lanes);
-  }
+    for (int u = 0; u < L; u++) fold_pack(into, loaded[u], at + u * lanes);
+    at += a.segments * L * lanes;
+  };
+  fold_rounds<R>(acc, more, round, p);
 #pragma unroll 1
-  for (; at < packs; at += lanes) fold_pack(load(at), at);
+  for (; at < packs; at += lanes) fold_pack(acc, load(at), at);
 #pragma unroll
   for (int width = kAccs / 2; width > 0; width /= 2)
 #pragma unroll
@@ -246,21 +272,24 @@ __device__ void fold_lines(const Args& a, int64_t output, int64_t segment, typen
     const char* const slice = a.in + kept_offset(a, output);
     Line first = {};
     if constexpr (R::kCentred) first = *reinterpret_cast<const Line*>(slice);
-    const auto fold_line = [&](const Line& line, int64_t i) {
+    const auto fold_line = [&](Acc(&into)[V], const Line& line, int64_t i) {
 #pragma unroll
-      for (int v = 0; v < V; v++) R::fold(acc[v], convert<T>(line.value[v]), i, convert<T>(first.value[v]), p);
+      for (int v = 0; v < V; v++) R::fold(into[v], convert<T>(line.value[v]), i, convert<T>(first.value[v]), p);
     };
     const auto load = [&](int64_t i) { return read_once<Line>(slice + a.steps.offset(i)); };
     int64_t i = segment * L * lines + threadIdx.y;
-    for (; i + (L - 1) * lines < a.extent; i += a.segments * L * lines) {
+    const auto more = [&] { return i + (L - 1) * lines < a.extent; };
+    const auto round = [&](Acc(&into)[V]) {
       Line loaded[L];
 #pragma unroll
       for (int u = 0; u < L; u++) loaded[u] = load(i + u * lines);
 #pragma unroll
-      for (int u = 0; u < L; u++) fold_line(loaded[u], i + u * lines);
-    }
+      for (int u = 0; u < L; u++) fold_line(into, loaded[u], i + u * lines);
+      i += a.segments * L * lines;
+    };
+    fold_rounds<R>(acc, more, round, p);
 #pragma unroll 1
-    for (; i < a.extent; i += lines) fold_line(load(i), i);
+    for (; i < a.extent; i += lines) fold_line(acc, load(i), i);
   }
   const auto line = static_cast<int>(threadIdx.y);
   for (int half = lines / 2; half > 0; half /= 2) {

@@ -47,11 +47,13 @@ struct Reducer {
   using Element = T;
   static constexpr bool kPacked = true;    // worth the code that reads 16 bytes at a time
   static constexpr bool kCentred = false;  // fold() and finish() want the slice's first element
+  static constexpr bool kRounds = false;   // roundings of a long chain show, so that chains are cut and added apart
 };
 
 template <class T>
 struct SumReducer : Reducer<T> {  // sum, mean
   using Acc = T;
+  static constexpr bool kRounds = std::is_same_v<T, float>;
   static __device__ Acc init(const Params&) { return T(0); }
   static __device__ void fold(Acc& acc, T x, int64_t, T, const Params&) { acc = acc + x; }
   static __device__ Acc merge(Acc a, Acc b, const Params&) { return a + b; }
@@ -70,6 +72,7 @@ struct NansumReducer : SumReducer<T> {
 
 template <class T>
 struct ProdReducer : SumReducer<T> {
+  static constexpr bool kRounds = false;
   static __device__ T init(const Params&) { return T(1); }
   static __device__ void fold(T& acc, T x, int64_t, T, const Params&) { acc = acc * x; }
   static __device__ T merge(T a, T b, const Params&) { return a * b; }
@@ -185,6 +188,7 @@ template <class In>
 struct NormReducer : Reducer<In> {
   using T = real_t<In>;
   using Acc = T;
+  static constexpr bool kRounds = std::is_same_v<In, float>;
   static bool takes(const Params& p) { return std::isinf(p.p) || p.p == 0 || p.p == 1 || p.p == 2; }
   static __device__ bool infinite(const Params& p) { return isinf(p.p); }
   static __device__ Acc init(const Params& p) { return infinite(p) && p.p < 0 ? highest<T>() : T(0); }
