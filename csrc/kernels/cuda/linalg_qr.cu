@@ -145,11 +145,22 @@ void fill_identity(const Mat<T>& q) {
   for_each_element(q.rows, q.cols, q.count,
                    [=] __device__(int64_t item, int64_t i, int64_t j) { q.at(item, i, j) = T(i == j ? 1 : 0); });
 }
-template <class T>
-void copy_reflectors(const Mat<T>& from, const Mat<T>& to) {
+template <class From, class To>
+void copy_reflectors(const Mat<From>& from, const Mat<To>& to) {
   for_each_element(to.rows, to.cols, to.count, [=] __device__(int64_t item, int64_t i, int64_t j) {
-    if (i >= j) to.at(item, i, j) = from.at(item, i, j);
+    if (i >= j) to.at(item, i, j) = cast<To>(from.at(item, i, j));
   });
+}
+template <class From, class To>
+void copy_matrix(const Mat<From>& from, const Mat<To>& to) {
+  for_each_element(to.rows, to.cols, to.count, [=] __device__(int64_t item, int64_t i, int64_t j) {
+    to.at(item, i, j) = cast<To>(from.at(item, i, j));
+  });
+}
+template <class From, class To>
+void copy_vector(const Vec<From>& from, int64_t size, int64_t count, const Vec<To>& to) {
+  for_each_element(size, 1, count,
+                   [=] __device__(int64_t item, int64_t i, int64_t) { to.at(item, i) = cast<To>(from.at(item, i)); });
 }
 
 }  // namespace
@@ -208,16 +219,26 @@ void qr_factor(const TensorView& a, const TensorView& tau) {
   });
 }
 
+// Reflectors are multiplied in double whatever their type: the compact form's sums over whole columns, of products of
+// which most cancel, lose in single precision what LAPACK, which applies one reflector after the other, keeps.
 void qr_product(const TensorView& a, const TensorView& tau) {
   const int64_t k = tau.sizes[tau.ndim - 1];
   if (a.numel == 0) return;
   dispatch_linalg("orgqr", a.dtype, [&](auto tag) {
     using T = typename decltype(tag)::type;
+    using W = Wide<T>;
     for_each_group({&a, &tau}, {2, 1}, [&](const Group& g) {
       const Mat<T> q = matrix_of<T>(a, g, 0);
-      const Matrices<T> memory(q.rows, k, q.count);
-      copy_reflectors(q, memory.mat());
-      form_product(memory.mat(), vector_of<T>(tau, g, 1), k, q);
+      const Matrices<W> reflectors(q.rows, k, q.count), factors(k, 1, q.count);
+      copy_reflectors(q, reflectors.mat());
+      copy_vector(vector_of<T>(tau, g, 1), k, q.count, factors.vec());
+      if constexpr (std::is_same_v<T, W>) {
+        form_product(reflectors.mat(), factors.vec(), k, q);
+      } else {
+        const Matrices<W> product(q.rows, q.cols, q.count);
+        form_product(reflectors.mat(), factors.vec(), k, product.mat());
+        copy_matrix(product.mat(), q);
+      }
     });
   });
 }
@@ -228,9 +249,20 @@ void qr_multiply(const TensorView& a, const TensorView& tau, const TensorView& c
   if (c.numel == 0) return;
   dispatch_linalg("ormqr", a.dtype, [&](auto tag) {
     using T = typename decltype(tag)::type;
+    using W = Wide<T>;
     for_each_group({&c, &a, &tau}, {2, 2, 1}, [&](const Group& g) {
-      const Mat<T> x = matrix_of<T>(c, g, 0);
-      apply_reflectors(matrix_of<T>(a, g, 1), vector_of<T>(tau, g, 2), k, left == adjoint, !left, left ? x : x.t());
+      const Mat<T> given = matrix_of<T>(c, g, 0), x = left ? given : given.t(), v = matrix_of<T>(a, g, 1);
+      const Vec<T> factors = vector_of<T>(tau, g, 2);
+      if constexpr (std::is_same_v<T, W>) {
+        apply_reflectors(v, factors, k, left == adjoint, !left, x);
+      } else {
+        const Matrices<W> wide_v(v.rows, k, x.count), wide_factors(k, 1, x.count), wide_x(x.rows, x.cols, x.count);
+        copy_reflectors(v, wide_v.mat());
+        copy_vector(factors, k, x.count, wide_factors.vec());
+        copy_matrix(x, wide_x.mat());
+        apply_reflectors(wide_v.mat(), wide_factors.vec(), k, left == adjoint, !left, wide_x.mat());
+        copy_matrix(wide_x.mat(), x);
+      }
     });
   });
 }
