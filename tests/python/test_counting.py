@@ -31,6 +31,12 @@ def test_bincount_of_any_number_of_bins(bins):
     check(lambda t: torch.bincount(t[1::3], minlength=bins + 1), x)
 
 
+@pytest.mark.parametrize("low", [-120, -7, 3])
+def test_unique_of_a_narrow_range(low):
+    x = torch.randint(low, low + 40, (70_001,), generator=generator()).to(torch.int8)
+    check(lambda t: torch.unique(t, return_inverse=True, return_counts=True), x)
+
+
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 @pytest.mark.parametrize("bins", [1, 10, 5000, 20_000])
 def test_histogram(dtype, bins):

@@ -24,7 +24,7 @@ struct Counted {
 template <class Sum, class Total, class Of>
 __global__ void __launch_bounds__(kThreads)
     count_in_blocks(const __grid_constant__ Of of, int64_t n, int bins, int copies, Total* totals) {
-  extern __shared__ char memory[];
+  extern __shared__ __align__(16) char memory[];
   Sum* const sums = reinterpret_cast<Sum*>(memory);
   const int pitch = bins | 1;  // copies of a bin lie in different banks
   for (int i = static_cast<int>(threadIdx.x); i < pitch * copies; i += kThreads) sums[i] = Sum(0);
@@ -78,9 +78,9 @@ void count_all(const Of& of, int64_t n, int64_t bins, Total* totals) {
 template <class T>
 struct Integers {
   const T* elements;
-  int64_t bins;
+  int64_t lowest, bins;
   __device__ __forceinline__ Counted<uint32_t> operator()(int64_t i) const {
-    const auto x = static_cast<int64_t>(elements[i]);
+    const int64_t x = static_cast<int64_t>(elements[i]) - lowest;
     return {x < bins ? x : int64_t{-1}, 1u};
   }
 };
@@ -88,7 +88,7 @@ struct Integers {
 void count(const CountArgs& a) {
   if (!dispatch(a.dtype, Types<uint8_t, int8_t, int16_t, int32_t, int64_t>{}, [&](auto tag) {
         using T = typename decltype(tag)::type;
-        count_all<uint32_t>(Integers<T>{reinterpret_cast<const T*>(a.elements), a.bins}, a.n, a.bins,
+        count_all<uint32_t>(Integers<T>{reinterpret_cast<const T*>(a.elements), a.lowest, a.bins}, a.n, a.bins,
                             reinterpret_cast<Total*>(a.counts));
       }))
     missing_kernel("bincount", name_of(a.dtype));
