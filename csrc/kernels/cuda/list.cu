@@ -79,19 +79,52 @@ constexpr int inputs_of(ForeachOp op) {
   return 1;
 }
 
-template <class T>
+// Whole packs where all of an item's tensors begin at one, several of them in flight; then element by element.
+template <ForeachOp op, class S>
 __global__ void __launch_bounds__(kThreads)
-    foreach_pieces(const __grid_constant__ List<ForeachItem> list, ForeachOp op, int inputs, DType dtype, int64_t size,
-                   const char* device_scalar) {
+    foreach_pieces(const __grid_constant__ List<ForeachItem> list, const char* device_scalar) {
+  using T = compute_t<S>;
+  constexpr int N = inputs_of(op), V = pack_width<S>(), kLoads = N == 1 ? 4 : 2;
+  using Packed = Pack<S, V>;
   int64_t begin, end;
   const ForeachItem& item = list.item[piece_of(list, begin, end)];
-  const T s = device_scalar == nullptr ? static_cast<T>(item.s) : load_as<T>(device_scalar, dtype);
-  for (int64_t i = begin + threadIdx.x; i < end; i += kThreads) {
-    const T a = read<T>(item.data[1], dtype, size, i);
-    const T b = inputs > 1 ? read<T>(item.data[2], dtype, size, i) : T(0);
-    const T c = inputs > 2 ? read<T>(item.data[3], dtype, size, i) : T(0);
-    store_as<T>(item.data[0] + i * size, dtype, apply<T>(op, a, b, c, s));
+  const T s = device_scalar == nullptr ? static_cast<T>(item.s) : load_as<T>(device_scalar, dtype_of<S>);
+  const auto result = [&](T a, T b, T c) { return convert_to_store<S>(apply<T>(op, a, b, c, s)); };
+  S* const out = reinterpret_cast<S*>(item.data[0]);
+  const S* in[3] = {};
+  auto bits = reinterpret_cast<uintptr_t>(out);
+#pragma unroll
+  for (int k = 0; k < N; k++) {
+    in[k] = reinterpret_cast<const S*>(item.data[1 + k]);
+    bits |= reinterpret_cast<uintptr_t>(in[k]);
   }
+  if (bits % 16 == 0) {
+    const int64_t whole = begin + (end - begin) / V * V;
+    for (int64_t base = begin + threadIdx.x * V; base < whole; base += kThreads * V * kLoads) {
+      Packed held[kLoads][3];
+#pragma unroll
+      for (int u = 0; u < kLoads; u++) {
+        const int64_t at = base + u * kThreads * V;
+        if (at >= whole) continue;
+#pragma unroll
+        for (int k = 0; k < N; k++) held[u][k] = *reinterpret_cast<const Packed*>(in[k] + at);
+      }
+#pragma unroll
+      for (int u = 0; u < kLoads; u++) {
+        const int64_t at = base + u * kThreads * V;
+        if (at >= whole) continue;
+        Packed to;
+#pragma unroll
+        for (int v = 0; v < V; v++)
+          to.value[v] = result(convert<T>(held[u][0].value[v]), N > 1 ? convert<T>(held[u][1].value[v]) : T(0),
+                               N > 2 ? convert<T>(held[u][2].value[v]) : T(0));
+        *reinterpret_cast<Packed*>(out + at) = to;
+      }
+    }
+    begin = whole;
+  }
+  for (int64_t i = begin + threadIdx.x; i < end; i += kThreads)
+    out[i] = result(convert<T>(in[0][i]), N > 1 ? convert<T>(in[1][i]) : T(0), N > 2 ? convert<T>(in[2][i]) : T(0));
 }
 
 template <class F>
@@ -104,13 +137,25 @@ void by_compute(const char* name, DType dtype, const F& f) {
   }
 }
 
+template <class S>
+auto foreach_kernel_of(ForeachOp op) {
+  switch (op) {
+#define MT_CASE(name, expression, inputs) \
+  case ForeachOp::name: return &foreach_pieces<ForeachOp::name, S>;
+    MT_FOREACH_OPS(MT_CASE)
+#undef MT_CASE
+  }
+  return &foreach_pieces<ForeachOp::neg, S>;
+}
+
 void foreach_op(ForeachOp op, const std::vector<ForeachItem>& items, DType dtype, const char* device_scalar) {
-  by_compute("foreach", dtype, [&](auto tag) {
-    for_groups(items, [&](const List<ForeachItem>& list, uint32_t blocks, size_t, int64_t) {
-      foreach_pieces<typename decltype(tag)::type><<<blocks, kThreads, 0, cuda::current_stream()>>>(
-          list, op, inputs_of(op), dtype, static_cast<int64_t>(size_of(dtype)), device_scalar);
-    });
-  });
+  if (!dispatch(dtype, FloatingTypes{}, [&](auto tag) {
+        const auto kernel = foreach_kernel_of<typename decltype(tag)::type>(op);
+        for_groups(items, [&](const List<ForeachItem>& list, uint32_t blocks, size_t, int64_t) {
+          kernel<<<blocks, kThreads, 0, cuda::current_stream()>>>(list, device_scalar);
+        });
+      }))
+    missing_kernel("foreach", name_of(dtype));
   cuda::check_launch("launching a foreach operator");
 }
 
