@@ -47,6 +47,16 @@ Tensor embedding_dense_backward(const Tensor& grad_output, const Tensor& indices
   return out;
 }
 
+// The rows that these are the numbers of, in place.
+void renorm_complex_rows(const Tensor& self, const Tensor& numbers, double max_norm, double norm_type) {
+  const Tensor each = std::get<0>(at::_unique(numbers.reshape(-1)));
+  const Tensor rows = self.index_select(0, each);
+  const Tensor norm = at::linalg_vector_norm(rows, norm_type, at::IntArrayRef{1}, /*keepdim=*/true);
+  const Tensor scale = at::where(norm > max_norm, (norm + 1e-7).reciprocal() * max_norm, at::ones_like(norm));
+  Tensor target = self;
+  target.index_copy_(0, each, rows * scale);
+}
+
 Tensor& embedding_renorm_(Tensor& self, const Tensor& indices, double max_norm, double norm_type) {
   check_same_device({&self, &indices});
   const TensorArg self_arg(self, "self", 1), indices_arg(indices, "indices", 2);
@@ -54,7 +64,12 @@ Tensor& embedding_renorm_(Tensor& self, const Tensor& indices, double max_norm, 
   at::checkScalarTypes("embedding_renorm_", indices_arg, {at::kLong, at::kInt});
   const Tensor rows = longs(indices);
   with_index_errors(
-      [&] { embedding_renorm_kernel({view_of(self), data_or_null<int64_t>(rows), rows.numel(), max_norm, norm_type}); },
+      [&] {
+        if (self.is_complex())
+          renorm_complex_rows(self, rows, max_norm, norm_type);
+        else
+          embedding_renorm_kernel({view_of(self), data_or_null<int64_t>(rows), rows.numel(), max_norm, norm_type});
+      },
       [&](const IndexOutOfRange& e) {
         // Native renormalises the row that a negative index counts to, and the lookup that follows raises this.
         TORCH_CHECK_INDEX(e.index < -self.size(0) || e.index >= 0, "index out of range in self");

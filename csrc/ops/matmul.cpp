@@ -20,6 +20,7 @@
 #include "bridge/structured.h"
 #include "bridge/tensor.h"
 #include "kernels/gemm.h"
+#include "ops/complex_half.h"
 
 namespace minitorch {
 namespace {
@@ -96,6 +97,12 @@ void product_2d(const char* name, const at::Tensor& out, const at::Tensor& a, co
   TORCH_CHECK(a.dtype() == b.dtype(), "expected m1 and m2 to have the same dtype, but got: ", a.dtype(),
               " != ", b.dtype());
   if (out.numel() == 0) return;
+  if (at::isFloat8Type(out.scalar_type()) && out.scalar_type() != at::kFloat8_e8m0fnu) {
+    // As native's: summed in float, rounded once.
+    const at::Tensor wide_a = a.to(at::kFloat), wide_b = b.to(at::kFloat);
+    out.copy_(d.defined() ? at::addmm(d.to(at::kFloat), wide_a, wide_b, beta, alpha) : at::mm(wide_a, wide_b));
+    return;
+  }
   check_dtype(name, out.scalar_type(), alpha, beta);
   matrix_product(out, a, b, d, alpha, beta);
 }
@@ -195,6 +202,7 @@ void check_vectors(const at::Tensor& vec1, const at::Tensor& vec2) {
 at::Tensor addr(const at::Tensor& self, const at::Tensor& vec1, const at::Tensor& vec2, const at::Scalar& beta,
                 const at::Scalar& alpha) {
   check_vectors(vec1, vec2);
+  refuse_complex_half(at::result_type(vec1, vec2), "addr");
   return at::native::math_addr(self, vec1, vec2, beta, alpha);
 }
 
@@ -202,6 +210,7 @@ at::Tensor addr(const at::Tensor& self, const at::Tensor& vec1, const at::Tensor
 at::Tensor& addr_out(const at::Tensor& self, const at::Tensor& vec1, const at::Tensor& vec2, const at::Scalar& beta,
                      const at::Scalar& alpha, at::Tensor& out) {
   check_vectors(vec1, vec2);
+  refuse_complex_half(at::result_type(vec1, vec2), "addr");
   if (!out.is_same(self)) at::assert_no_partial_overlap(out, self);
   return at::native::math_addr_out(self, vec1, vec2, beta, alpha, out);
 }
@@ -226,9 +235,8 @@ at::Tensor linear_forward(const at::Tensor& input, const at::Tensor& weight, con
   sizes.back() = weight.size(0);
   const at::Tensor out = empty(sizes, input.scalar_type());
   if (out.numel() == 0) return out;
-  check_dtype("addmm_impl_cpu_", input.scalar_type(), 1, 1);
-  matrix_product(out.view({-1, weight.size(0)}), input.reshape({-1, weight.size(1)}), weight.t(),
-                 has_bias ? *bias : at::Tensor(), 1, has_bias ? 1 : 0);
+  product_2d("addmm_impl_cpu_", out.view({-1, weight.size(0)}), input.reshape({-1, weight.size(1)}), weight.t(),
+             has_bias ? *bias : at::Tensor(), 1, has_bias ? 1 : 0);
   return out;
 }
 

@@ -7,6 +7,7 @@
 #include "bridge/iterator.h"
 #include "bridge/structured.h"
 #include "kernels/pointwise.h"
+#include "ops/complex_half.h"
 
 namespace minitorch {
 
@@ -18,6 +19,8 @@ inline Scalar kernel_scalar(int64_t s) { return Scalar(s); }
 template <class... A>
 void run_pointwise(PointwiseOp op, const at::TensorIteratorBase& iter, const A&... scalars) {
   if (iter.numel() == 0) return;
+  if (C10_UNLIKELY(iter.dtype(1) == at::kComplexHalf || iter.dtype(iter.ntensors() - 1) == at::kComplexHalf))
+    check_complex_half(iter.dtype(0), op);
   pointwise_kernel(op, view_of(iter), PointwiseParams{{kernel_scalar(scalars)...}});
 }
 

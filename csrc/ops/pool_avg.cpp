@@ -100,10 +100,17 @@ at::MemoryFormat adaptive_format(const Adaptive& a, const Tensor& x) {
   return a.dims == 2 && x.dim() == 4 ? x.suggest_memory_format() : at::MemoryFormat::Contiguous;
 }
 
+// In two dimensions native does not look at the dtype of what it has nothing to compute of.
+template <const Adaptive& a>
+void check_adaptive_dtype(const Tensor& x, IntArrayRef sizes) {
+  if (a.dims == 2 && c10::multiply_integers(sizes) == 0) return;
+  check_pool_dtype(a.forward_dtype, x, PoolInts::none);
+}
+
 template <const Adaptive& a>
 Tensor adaptive_average(const Tensor& x, IntArrayRef output_size) {
   const auto sizes = adaptive_sizes(a, x, output_size);
-  check_pool_dtype(a.forward_dtype, x, PoolInts::none);
+  check_adaptive_dtype<a>(x, sizes);
   Tensor out = empty(sizes, x.scalar_type(), adaptive_format(a, x));
   average(x, out, a.dims, adaptive_window(), false, std::nullopt);
   return out;
@@ -113,7 +120,7 @@ Tensor& adaptive_average_out(const Tensor& x, IntArrayRef output_size, Tensor& o
   check_same_device({&x, &out});
   const auto sizes = adaptive_sizes(a, x, output_size);
   TORCH_CHECK(x.dtype() == out.dtype(), "expected dtype ", x.dtype(), " for `output` but got dtype ", out.dtype());
-  check_pool_dtype(a.forward_dtype, x, PoolInts::none);
+  check_adaptive_dtype<a>(x, sizes);
   if (out.sizes() != IntArrayRef(sizes)) out.resize_(sizes, adaptive_format(a, x));
   average(x, out, a.dims, adaptive_window(), false, std::nullopt);
   return out;

@@ -3,6 +3,7 @@
 // PyTorch converts the input to the accumulation dtype as a pass of its own before most reductions. Our kernel converts
 // while it reads, so these operators have their own impl.
 #include "bridge/checked.h"
+#include "ops/complex_half.h"
 #include "ops/reduce.h"
 
 #include <ATen/MemoryOverlap.h>
@@ -42,6 +43,7 @@ void reduce(ReduceOp op, const at::Tensor& self, at::OptionalIntArrayRef dims, b
             const ReduceParams& params, const at::Tensor& out, const at::Tensor& out2) {
   // Reading as `dtype` is the same as converting first unless the loops compute in a wider type.
   const DType wanted = to_dtype(dtype);
+  if (op == ReduceOp::sum || op == ReduceOp::mean || op == ReduceOp::prod) refuse_complex_half(dtype, "reduce");
   const bool converts = self.scalar_type() != dtype;
   const bool exact = wanted == compute_dtype(wanted) && (!is_integral(wanted) || wanted == DType::I64);
   const bool only_zeros_count = op == ReduceOp::any || op == ReduceOp::all || op == ReduceOp::count_nonzero;
@@ -215,6 +217,7 @@ struct VectorNorm : at::meta::structured_linalg_vector_norm {
       out.zero_();  // the meta has refused the orders that have no identity
       return;
     }
+    for (const int64_t d : dim.value_or(at::IntArrayRef())) at::maybe_wrap_dim(d, self.dim());  // `out` may be self
     ReduceParams params;
     params.p = ord.toDouble();
     if (self.numel() == out.numel()) {  // of one element each
@@ -263,6 +266,7 @@ bool equal(const at::Tensor& self, const at::Tensor& other) {
               " and ", other.device());
   if (!self.is_same_size(other)) return false;
   if (self.numel() == 0) return true;
+  refuse_complex_half(self.scalar_type(), "equal");
   return at::eq(self, other).all().item<bool>();
 }
 

@@ -56,7 +56,8 @@ at::Tensor& var_out(const at::Tensor& self, at::OptionalIntArrayRef dim, const s
   TORCH_CHECK(at::isFloatingType(self.scalar_type()) || at::isComplexType(self.scalar_type()),
               "std and var only support floating point and complex dtypes");
   at::Tensor no_mean;
-  var_into(op == ReduceOp::std ? "std" : "var", op, self, dim, correction, keepdim, out, no_mean);
+  const at::Tensor source = out.is_alias_of(self) ? self.clone() : self;
+  var_into(op == ReduceOp::std ? "std" : "var", op, source, dim, correction, keepdim, out, no_mean);
   return out;
 }
 

@@ -11,6 +11,7 @@
 #include "bridge/operators.h"
 #include "bridge/structured.h"
 #include "kernels/scan.h"
+#include "ops/complex_half.h"
 
 namespace minitorch {
 namespace {
@@ -22,6 +23,7 @@ void scan_stub(const at::Tensor& result, const at::Tensor& self, int64_t dim) {
                               : op == ScanOp::logsumexp ? "\"logcumsumexp_out_cpu\""
                                                         : "\"cumprod_out_cpu\"",
                               " not implemented for 'Bool'");
+  refuse_complex_half(result.scalar_type(), "scan");
   at::assert_no_internal_overlap(result);
   at::assert_no_partial_overlap(result, self);
   if (result.numel() == 0) return;

@@ -58,6 +58,11 @@ struct TopK : at::meta::structured_topk {
   }
 };
 
+// Where an output is the input, resizing it must not change what is read.
+at::Tensor shape_kept(const at::Tensor& self, const at::Tensor& values, const at::Tensor& indices) {
+  return values.is_same(self) || indices.is_same(self) ? self.alias() : self;
+}
+
 // Outputs that have lost the reduced dimension get it back for the kernel, as a view.
 void select(SelectOp op, const at::Tensor& self, const at::Tensor& values, const at::Tensor& indices, int64_t dim,
             bool keepdim, int64_t k = 0) {
@@ -77,9 +82,10 @@ std::tuple<at::Tensor&, at::Tensor&> kthvalue_out(const at::Tensor& self, int64_
   TORCH_CHECK(k > 0 && k <= (self.dim() > 0 ? self.size(d) : 1),
               "kthvalue(): selected number k out of range for dimension ", d);
   at::assert_no_overlap(self, values);
-  at::native::_reduction_with_indices_allocate_or_resize_output(values, indices, self, d, keepdim);
-  select(SelectOp::kth, self, values, indices, d, /*keepdim=*/true, k);
-  if (!keepdim && self.dim() > 0) {
+  const at::Tensor source = shape_kept(self, values, indices);
+  at::native::_reduction_with_indices_allocate_or_resize_output(values, indices, source, d, keepdim);
+  select(SelectOp::kth, source, values, indices, d, /*keepdim=*/true, k);
+  if (!keepdim && source.dim() > 0) {
     values.squeeze_(d);
     indices.squeeze_(d);
   }
@@ -103,6 +109,7 @@ std::tuple<at::Tensor&, at::Tensor&> median_out(const at::Tensor& self, int64_t 
   }
   at::native::resize_output(values, shape);
   at::native::resize_output(indices, shape);
+  at::maybe_wrap_dim(dim, self.dim());  // one of the outputs may be self
   select(op, self, values, indices, d, keepdim);
   return {values, indices};
 }
@@ -140,10 +147,11 @@ std::tuple<at::Tensor&, at::Tensor&> mode_out(const at::Tensor& self, int64_t di
     at::native::resize_output(indices, sizes);
     return {values, indices};
   }
+  const at::Tensor source = shape_kept(self, values, indices);
   const auto mask = at::native::make_dim_mask(at::IntArrayRef(d), self.dim());
-  at::native::resize_reduction_result(values, self, mask, keepdim, self.scalar_type());
-  at::native::resize_reduction_result(indices, self, mask, keepdim, at::kLong);
-  select(SelectOp::mode, self, values, indices, d, keepdim);
+  at::native::resize_reduction_result(values, source, mask, keepdim, self.scalar_type());
+  at::native::resize_reduction_result(indices, source, mask, keepdim, at::kLong);
+  select(SelectOp::mode, source, values, indices, d, keepdim);
   return {values, indices};
 }
 

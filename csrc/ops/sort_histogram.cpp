@@ -63,6 +63,11 @@ void count(const at::Tensor& points, const at::Tensor& weight, const at::Tensor&
 void accumulate(const at::Tensor& points, const std::optional<at::Tensor>& weight, bool density, at::Tensor& hist,
                 at::TensorList edge_list, BinSearch search) {
   const auto type = hist.scalar_type();
+  if (points.size(-1) == 0) {  // no coordinate, so none of the points is counted
+    hist.zero_();
+    if (density) hist.div_(hist.sum());
+    return;
+  }
   const at::Tensor self = points.reshape({-1, points.size(-1)}).contiguous(),
                    counts = at::zeros(hist.sizes(), hist.options());
   std::vector<at::Tensor> edges;

@@ -247,3 +247,12 @@ def test_bag_widths(mode, dim):
             bags.to("minitorch"), table.to("minitorch"), mode=mode, per_sample_weights=on_device, padding_idx=3
         )
         torch.testing.assert_close(ours.cpu(), native, rtol=1e-6, atol=1e-6)
+
+
+@pytest.mark.parametrize("dtype", [torch.complex64, torch.complex128])
+@pytest.mark.parametrize("norm", [1.0, 2.0, 3.0, float("inf")])
+def test_rows_of_complex_numbers_are_renormalised(norm, dtype):
+    torch.manual_seed(0)
+    weight = torch.randn(6, 3, dtype=dtype) * torch.tensor([3, 3, 3, 0.1, 3, 3])[:, None]
+    indices = torch.tensor([[1, 3, 1], [4, 0, 1]])
+    check(lambda w, i: F.embedding(i, w, max_norm=1.0, norm_type=norm), weight, indices, exact=False)

@@ -311,3 +311,42 @@ def test_truth_and_wider_sums(format):
         check(lambda t: reduction(t, 1), t)
     check(lambda t: t.sum(1, dtype=torch.float32), t)
     check(lambda t: t.flip(0).float(), t)
+
+
+@products
+@pytest.mark.parametrize("dtype", FORMATS[:4], ids=str)
+def test_products_of_matrices(dtype):
+    a, b, c = ((torch.randn(s) * 2).to(dtype) for s in ((5, 7), (7, 6), (5, 6)))
+    weight, bias = b.float().t().to(dtype), c[0]
+    for fn in (
+        lambda a, b, c, w, v: a @ b,
+        lambda a, b, c, w, v: torch.addmm(c, a, b),
+        lambda a, b, c, w, v: torch.addmm(c, a, b, beta=0.5, alpha=2),
+        lambda a, b, c, w, v: torch.addmm(v, a, b),
+        lambda a, b, c, w, v: torch.mm(a, b, out=torch.empty_like(c)),
+        lambda a, b, c, w, v: c.clone().addmm_(a, b),
+        lambda a, b, c, w, v: torch.nn.functional.linear(a, w),
+        lambda a, b, c, w, v: torch.nn.functional.linear(a, w, v),
+        lambda a, b, c, w, v: torch.addbmm(c, a[None], b[None]),
+        lambda a, b, c, w, v: torch.matmul(a[None], b),
+        lambda a, b, c, w, v: a.t().contiguous().t() @ b,
+        lambda a, b, c, w, v: torch.linalg.multi_dot([a, b, w]),
+    ):
+        native = fn(a, b, c, weight, bias)
+        ours = fn(*(t.to(DEVICE) for t in (a, b, c, weight, bias)))
+        assert ours.dtype == native.dtype and ours.stride() == native.stride()
+        torch.testing.assert_close(ours.cpu().float(), native.float(), rtol=0, atol=0, equal_nan=True)
+
+
+@products
+@pytest.mark.parametrize("dtype", [torch.float8_e4m3fn, torch.float8_e8m0fnu], ids=str)
+def test_products_that_native_refuses(dtype):
+    a, b = (torch.ones(3, 3).to(dtype) for _ in range(2))
+    calls = [torch.mv, torch.dot, torch.bmm] + ([torch.mm] if dtype == torch.float8_e8m0fnu else [])
+    for fn in calls:
+        args = {torch.mv: (a, b[0]), torch.dot: (a[0], b[0]), torch.bmm: (a[None], b[None]), torch.mm: (a, b)}[fn]
+        with pytest.raises(NotImplementedError) as native:
+            fn(*args)
+        with pytest.raises(NotImplementedError) as ours:
+            fn(*(t.to(DEVICE) for t in args))
+        assert str(ours.value) == str(native.value)

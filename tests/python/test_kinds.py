@@ -39,6 +39,23 @@ def test_jagged_tensors_pad_and_have_means():
         torch.testing.assert_close(ours, native, rtol=0, atol=0)
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_attention_of_jagged_tensors(dtype):
+    results = []
+    for device in ("cpu", DEVICE):
+        leaves = []
+        for seed in range(3):
+            torch.manual_seed(seed)
+            parts = [torch.randn(n, 8, dtype=dtype).to(device) for n in (3, 5, 1)]
+            leaves.append(torch.nested.as_nested_tensor(parts, layout=torch.jagged).detach().requires_grad_())
+        heads = [t.unflatten(-1, [2, 4]).transpose(1, 2) for t in leaves]
+        out = torch.nn.functional.scaled_dot_product_attention(*heads).transpose(1, 2)
+        out.values().square().sum().backward()
+        results.append([out.detach().values().cpu(), *(t.grad.values().cpu() for t in leaves)])
+    for ours, native in zip(*reversed(results), strict=True):
+        torch.testing.assert_close(ours, native, rtol=1e-4, atol=1e-5)
+
+
 @pytest.mark.filterwarnings("ignore:torch.quantize:UserWarning", "ignore:Sparse:UserWarning")
 def test_kinds_that_the_device_does_not_have_are_refused_by_name():
     x = torch.ones(4, 4)

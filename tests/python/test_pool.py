@@ -382,3 +382,20 @@ def test_max_pool1d_without_a_gradient(dtype, shape, window, ceil):
     found = F.max_pool1d(given.requires_grad_(), *window, ceil_mode=ceil)
     torch.testing.assert_close(found.detach().cpu(), expected, equal_nan=True)
     assert found.requires_grad
+
+
+@pytest.mark.parametrize("dtype", [torch.int32, torch.uint8, torch.bool, torch.complex64, torch.float32])
+@pytest.mark.parametrize("name", ["adaptive_avg_pool1d", "adaptive_avg_pool2d", "adaptive_avg_pool3d"])
+def test_adaptive_pooling_to_nothing(name, dtype):
+    """Native looks at the dtype only when it has something to compute, and always in three dimensions."""
+    dims, fn = int(name[-2]), getattr(F, name)
+    for shape, size in (((1, 2), 0), ((2,), 0), ((0, 2), 2), ((1, 2), 2)):
+        x = torch.ones(shape + (4,) * dims).to(dtype)
+        try:
+            native = fn(x, size)
+        except NotImplementedError:
+            same_error(lambda x, size=size: fn(x, size), x)
+        else:
+            ours = fn(x.to("minitorch"), size)
+            assert ours.shape == native.shape and ours.dtype == native.dtype
+            torch.testing.assert_close(ours.cpu(), native)
