@@ -204,3 +204,18 @@ def test_eigh_of_what_is_not_finite(n, value):
             assert str(ours.value) == str(error)
         else:
             torch.testing.assert_close(function(a.to(DEVICE)).cpu(), native, equal_nan=True)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.complex64, torch.complex128])
+@pytest.mark.parametrize("shape", [(3, 3), (4, 3), (3, 5), (9, 2), (2, 6, 6)])
+def test_matrices_of_subnormal_numbers(shape, dtype):
+    """The factor that brings them near 1 is larger than the largest number of the type."""
+    torch.manual_seed(0)
+    tiny = torch.finfo(dtype).tiny
+    a = torch.randn(shape, dtype=dtype) * tiny * 2**-4
+    step = {"rtol": 0, "atol": 8 * tiny * torch.finfo(dtype).eps}  # subnormal numbers are as far apart
+    torch.testing.assert_close(torch.linalg.svdvals(a.to(DEVICE)).cpu(), torch.linalg.svdvals(a), **step)
+    u, s, vh = torch.linalg.svd(a.to(DEVICE), full_matrices=False)
+    torch.testing.assert_close(((u * s.unsqueeze(-2)) @ vh).cpu(), a, **step)
+    square = a[..., :2, :2] + a[..., :2, :2].mH
+    torch.testing.assert_close(torch.linalg.eigvalsh(square.to(DEVICE)).cpu(), torch.linalg.eigvalsh(square), **step)

@@ -109,7 +109,8 @@ class Rotations {
   int64_t used_ = 0, count_ = 0;
 };
 
-// A power of two that brings the largest number of a matrix near 1; NaN if some number is NaN, 0 if one is infinite.
+// A power of two that the matrix's type has and that brings its largest number near 1, or up from among the subnormal
+// ones; NaN if some number is NaN, 0 if one is infinite.
 template <class T>
 MT_INLINE double scale_for(const Mat<T>& a) {
   double largest = 0;
@@ -123,7 +124,7 @@ MT_INLINE double scale_for(const Mat<T>& a) {
   if (!(largest <= std::numeric_limits<double>::max())) return 0;
   int exponent;
   std::frexp(largest, &exponent);
-  return std::ldexp(1.0, -exponent);
+  return std::ldexp(1.0, std::min(-exponent, std::numeric_limits<real_t<T>>::max_exponent - 1));
 }
 
 }  // namespace linalg
