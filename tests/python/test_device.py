@@ -11,7 +11,7 @@ import minitorch_backend  # noqa: F401
 from tests.python.twin import ASYNCHRONOUS
 
 mt = torch.minitorch
-INVALID = r"invalid device ordinal: minitorch:7 was asked for, but \d+ devices? (is|are) present"
+INVALID = r"invalid device ordinal: minitorch:77 was asked for, but \d+ devices? (is|are) present"
 
 
 def test_the_device_is_there_and_initialised():
@@ -107,30 +107,30 @@ def test_device_can_be_named_in_every_way():
 @pytest.mark.parametrize(
     "use",
     [
-        lambda: torch.empty(3, device="minitorch:7"),
-        lambda: torch.empty(0, device="minitorch:7"),
-        lambda: torch.empty_strided((2, 2), (1, 2), device="minitorch:7"),
-        lambda: torch.ones(3).to("minitorch:7"),
-        lambda: torch.ones(3).minitorch(7),
-        lambda: torch.empty(3, device="minitorch").to("minitorch:7"),
-        lambda: torch.nn.Linear(2, 2).to("minitorch:7"),
-        lambda: mt.set_device(7),
-        lambda: mt.device(7).__enter__(),
-        lambda: mt.synchronize(7),
-        lambda: mt.get_device_name("minitorch:7"),
-        lambda: mt.memory_allocated(7),
-        lambda: mt.Stream(7),
-        lambda: mt.current_stream(7),
-        lambda: mt.default_stream(7),
-        lambda: mt.get_rng_state(7),
-        lambda: mt.can_device_access_peer(0, 7),
-        lambda: torch.accelerator.set_device_index(7),
-        lambda: torch.accelerator.current_stream(7),
-        lambda: torch.randn(2, device="minitorch:7"),
-        lambda: torch.Generator("minitorch:7"),
-        lambda: torch.Stream("minitorch:7"),
-        lambda: mt.set_per_process_memory_fraction(0.5, 7),
-        lambda: torch.UntypedStorage(8, device="minitorch:7"),
+        lambda: torch.empty(3, device="minitorch:77"),
+        lambda: torch.empty(0, device="minitorch:77"),
+        lambda: torch.empty_strided((2, 2), (1, 2), device="minitorch:77"),
+        lambda: torch.ones(3).to("minitorch:77"),
+        lambda: torch.ones(3).minitorch(77),
+        lambda: torch.empty(3, device="minitorch").to("minitorch:77"),
+        lambda: torch.nn.Linear(2, 2).to("minitorch:77"),
+        lambda: mt.set_device(77),
+        lambda: mt.device(77).__enter__(),
+        lambda: mt.synchronize(77),
+        lambda: mt.get_device_name("minitorch:77"),
+        lambda: mt.memory_allocated(77),
+        lambda: mt.Stream(77),
+        lambda: mt.current_stream(77),
+        lambda: mt.default_stream(77),
+        lambda: mt.get_rng_state(77),
+        lambda: mt.can_device_access_peer(0, 77),
+        lambda: torch.accelerator.set_device_index(77),
+        lambda: torch.accelerator.current_stream(77),
+        lambda: torch.randn(2, device="minitorch:77"),
+        lambda: torch.Generator("minitorch:77"),
+        lambda: torch.Stream("minitorch:77"),
+        lambda: mt.set_per_process_memory_fraction(0.5, 77),
+        lambda: torch.UntypedStorage(8, device="minitorch:77"),
     ],
 )
 def test_an_unknown_index_is_an_error_that_names_the_count(use):

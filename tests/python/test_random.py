@@ -302,6 +302,6 @@ def test_generators_are_copied_and_pickled():
 
 
 def test_a_generator_needs_a_device_that_exists():
-    for absent in ("minitorch:7", torch.device("minitorch", 1)):
-        with pytest.raises(RuntimeError, match=r"invalid device ordinal: minitorch:\d was asked for"):
+    for absent in ("minitorch:77", torch.device("minitorch", 78)):
+        with pytest.raises(RuntimeError, match=r"invalid device ordinal: minitorch:7[78] was asked for"):
             torch.Generator(absent)
