@@ -102,24 +102,33 @@ export python results
 # Files that take most of the GPU's memory, and would take it from tests beside them: part alone runs them.
 hungry='/test_(gpu_hazards|large)\.py$'
 
-# files NAME LIMIT PROCESSES: the test files that it reads, so many at once.
+# files NAME LIMIT PROCESSES FILE...: these test files, so many at once; those that did not end in time are named.
 files() {
-  local start=$SECONDS
+  local name=$1 limit start=$SECONDS processes=$3 file
+  limit=$(limit "$1" "$2")
+  shift 3
   mkdir -p "$results/python"
+  for file in "$@"; do rm -f "$results/python/$(basename "$file" .py)".{log,xml}; done
   # shellcheck disable=SC2016
-  MINITORCH_BACKEND=cuda MINITORCH_FALLBACK=error OMP_NUM_THREADS=2 \
-    MINITORCH_LAUNCH_BLOCKING=${MINITORCH_LAUNCH_BLOCKING:-1} timeout --kill-after=10 "$(limit "$1" "$2")" \
-    xargs -P "$3" -I{} bash -c 'one_file {}' 2>&1 | tee -a "$results/summary.txt"
-  echo "$1: $((SECONDS - start)) s" | tee -a "$results/summary.txt"
+  printf '%s\n' "$@" | MINITORCH_BACKEND=cuda MINITORCH_FALLBACK=error OMP_NUM_THREADS=2 \
+    MINITORCH_LAUNCH_BLOCKING=${MINITORCH_LAUNCH_BLOCKING:-1} timeout --kill-after=10 "$limit" \
+    xargs -P "$processes" -I{} bash -c 'one_file {}' 2>&1 | tee -a "$results/summary.txt"
+  for file in "$@"; do
+    file=python/$(basename "$file" .py)
+    [ -e "$results/$file.xml" ] || echo "$file has no result: out of time or ended badly"
+  done | tee -a "$results/summary.txt"
+  echo "$name: $((SECONDS - start)) s" | tee -a "$results/summary.txt"
 }
 
 part_python() {
   # The longest first, so that nothing is left to wait for at the end.
-  files python 560 "$half" < <(ls -S tests/python/test_*.py | grep -Ev "$hungry")
+  mapfile -t these < <(ls -S tests/python/test_*.py | grep -Ev "$hungry")
+  files python 560 "$half" "${these[@]}"
 }
 
 part_alone() {
-  files alone 240 1 < <(ls tests/python/test_*.py | grep -E "$hungry")
+  mapfile -t these < <(ls tests/python/test_*.py | grep -E "$hungry")
+  files alone 240 1 "${these[@]}"
 }
 
 part_conformance() {

@@ -72,6 +72,7 @@ def test_the_check_on_a_gpu_runs_every_test_file_once(tmp_path):
         ran[part] = {
             log.stem for log in (tmp_path / part / "python").glob("*.log") if f"/{log.stem}.py" in log.read_text()
         }
+        assert (tmp_path / part / "summary.txt").read_text().count("has no result") == len(ran[part])
     assert ran["alone"] == {"test_gpu_hazards", "test_large"}
     assert ran["python"] == {f.stem for f in (ROOT / "tests/python").glob("test_*.py")} - ran["alone"]
 
