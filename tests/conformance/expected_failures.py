@@ -24,7 +24,14 @@ class Expected(NamedTuple):
         return older and self.backend in ("", backend)
 
 
-EXPECTED_FAILURES: tuple[Expected, ...] = ()
+WITHOUT_VALUES = "native asks whether two tensors are equal, which vmap and FakeTensorMode cannot answer"
+EXPECTED_FAILURES: tuple[Expected, ...] = (
+    Expected("nanquantile", "func fake", "float32", WITHOUT_VALUES, before="2.13"),
+    Expected("quantile", "func fake", "float32", WITHOUT_VALUES, before="2.13"),
+    Expected(
+        "torch__scaled_mm_v2", "forward noncontig layouts", None, "native has no such kernel on the CPU", before="2.13"
+    ),
+)
 RUNNING = (torch.__version__, minitorch_backend._C.backend_name())
 
 
