@@ -88,10 +88,11 @@ part_sanitizer() {
 # One file of Python tests in a process of its own: a fault that costs the context ends one file, not the suite. What
 # is about streams is not tested with launches that wait.
 one_file() {
-  local name code
+  local name code options=()
   name=$(basename "$1" .py)
   case $name in test_gpu_hazards | test_gpu_streams | test_multi_gpu | test_streams) export MINITORCH_LAUNCH_BLOCKING=0 ;; esac
-  timeout 400 "$python" -m pytest -q --timeout=90 -p no:cacheprovider --tb=short \
+  [ "$name" = test_hostile ] && options=(-n 4) # several minutes by itself
+  timeout 400 "$python" -m pytest -q "${options[@]}" --timeout=90 -p no:cacheprovider --tb=short \
     --junitxml="$results/python/$name.xml" "$1" >"$results/python/$name.log" 2>&1
   code=$?
   printf '%-36s rc=%-4s %s\n' "python/$name" "$code" "$(tail -1 "$results/python/$name.log" | cut -c1-120)"

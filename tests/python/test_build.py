@@ -20,9 +20,12 @@ ROOT = pathlib.Path(__file__).resolve().parents[2]
 BUILD_INFO = json.loads((ROOT / "minitorch_backend" / "_build_info.json").read_text())
 
 
+SEARCH_PATH = os.pathsep.join(filter(None, (str(ROOT), os.environ.get("PYTHONPATH"))))
+
+
 def python(code: str, **environment: str) -> subprocess.CompletedProcess:
     """Runs code in a new process that finds this source tree."""
-    env = {**os.environ, "PYTHONPATH": str(ROOT), "TORCH_DEVICE_BACKEND_AUTOLOAD": "0", **environment}
+    env = {**os.environ, "PYTHONPATH": SEARCH_PATH, "TORCH_DEVICE_BACKEND_AUTOLOAD": "0", **environment}
     return subprocess.run([sys.executable, "-c", code], env=env, capture_output=True, text=True, check=False, cwd=ROOT)
 
 
@@ -174,7 +177,7 @@ def test_every_instruction_set(isa: str):
     )
     command = [sys.executable, "-m", "tests.conformance.run", "--op", operators, "--dtype", "float32,bfloat16,int64"]
     command += ["--samples", "4", "--variant", "forward,noncontig,grad"]
-    env = {**os.environ, "PYTHONPATH": str(ROOT), "MINITORCH_ISA": isa, "MINITORCH_FALLBACK": "error"}
+    env = {**os.environ, "PYTHONPATH": SEARCH_PATH, "MINITORCH_ISA": isa, "MINITORCH_FALLBACK": "error"}
     env["MINITORCH_BACKEND"] = "cpu"
     done = subprocess.run(command, env=env, capture_output=True, text=True, check=False, cwd=ROOT)
     assert done.returncode == 0, done.stdout + done.stderr

@@ -268,7 +268,8 @@ def test_median_of_nothing(dtype):
 
 
 @pytest.mark.timeout(400)
-def test_every_operator_survives_hostile_arguments(tmp_path):
+@pytest.mark.parametrize("letters", ["_", "a-e", "f-m", "n-z"])
+def test_every_operator_survives_hostile_arguments(letters, tmp_path):
     """A thinned run; `python -m tests.python.hostile --cases 50` is a long one.
 
     The limit keeps a GPU from working through tensors that the CPU has no memory for.
@@ -276,6 +277,7 @@ def test_every_operator_survives_hostile_arguments(tmp_path):
     log = tmp_path / "log"
     environment = {**os.environ, "MINITORCH_FALLBACK": "error", "MINITORCH_MEMORY_LIMIT": "8G"}
     command = [sys.executable, "-m", "tests.python.hostile", "--cases", "2", "--log", str(log)]
+    command += ["--only", f"^aten::[{letters}]"]
     done = subprocess.run(command, env=environment, capture_output=True, text=True)
     last = log.read_text().splitlines()[-1] if log.exists() else "the start"
     assert done.returncode == 0 and last == "done", f"died in {last} (operator, case): {done.stderr[-500:]}"

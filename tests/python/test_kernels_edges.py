@@ -14,6 +14,11 @@ from minitorch_backend.kernels import chain, compiler
 FIVE = "void silu(Tensor out, Tensor x) { auto o = out.ptr<scalar_t>(); for (int64_t i = 0; i < out.numel; i++) o[i] = 5; }"
 
 
+needs_the_cpu = pytest.mark.skipif(
+    torch.minitorch.get_device_properties(0).backend != "cpu", reason="the sources are for the CPU"
+)
+
+
 @pytest.fixture(autouse=True, scope="module")
 def cache(tmp_path_factory):
     with pytest.MonkeyPatch.context() as patch:
@@ -115,6 +120,7 @@ def test_what_could_never_be_called_is_refused(options, error):
     assert not kernels.active()
 
 
+@needs_the_cpu
 def test_compiled_kernels_take_numbers_for_tensors_and_need_a_tensor(x):
     with pytest.raises(LookupError, match="takes no tensor"):
         kernels.override("aten::zeros", source="void zeros(Tensor out, IntList size) {}")
@@ -152,6 +158,7 @@ def test_inputs_and_operators_may_have_any_name(x):
     torch.testing.assert_close(op(*[x] * len(NAMES)).cpu(), x.cpu() * sum(range(len(NAMES))))
 
 
+@needs_the_cpu
 def test_a_name_is_free_after_a_failure(monkeypatch):
     with monkeypatch.context() as patch:
         patch.setattr(compiler, "cxx", lambda: "/bin/false")
@@ -204,6 +211,7 @@ with kernels.override("aten::silu", source={FIVE!r}):
 """
 
 
+@needs_the_cpu
 @pytest.mark.parametrize("damage", [lambda d: b"", lambda d: d[: len(d) // 2], lambda d: d[:-700] + bytes(700)])
 def test_a_damaged_library_in_the_cache_is_made_anew(x, damage, tmp_path, monkeypatch):
     monkeypatch.setenv("MINITORCH_KERNEL_CACHE", str(tmp_path))
@@ -216,6 +224,7 @@ def test_a_damaged_library_in_the_cache_is_made_anew(x, damage, tmp_path, monkey
     assert compiler.is_whole(library) and len(list(tmp_path.glob("*"))) == 1
 
 
+@needs_the_cpu
 def test_a_cache_that_cannot_be_written_is_said(x, tmp_path, monkeypatch):
     (tmp_path / "file").touch()
     monkeypatch.setenv("MINITORCH_KERNEL_CACHE", str(tmp_path / "file"))
@@ -223,6 +232,7 @@ def test_a_cache_that_cannot_be_written_is_said(x, tmp_path, monkeypatch):
         assert F.silu(x).mean() == 5
 
 
+@needs_the_cpu
 def test_a_changed_header_is_compiled_anew(x, tmp_path):
     source = f'#include "five.h"\n{FIVE.replace("= 5", "= VALUE")}'
     for value in (5, 6):

@@ -137,7 +137,7 @@ def test_threads_allocate_while_it_is_switched():
 
 def test_a_process_may_end_while_recording():
     code = """
-import torch
+import torch, minitorch_backend
 torch.minitorch._record_memory_history()
 x = torch.ones(100, device="minitorch")
 """

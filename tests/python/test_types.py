@@ -1,6 +1,7 @@
 """What mypy makes of scripts that use the device, with the plugin and without."""
 
 import importlib.metadata
+import importlib.util
 import json
 import re
 import subprocess
@@ -9,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-pytest.importorskip("mypy")
+pytestmark = pytest.mark.skipif(importlib.util.find_spec("mypy") is None, reason="needs mypy")
 
 ROOT = Path(__file__).parents[2]
 
