@@ -12,7 +12,9 @@ from torch._subclasses.fake_tensor import FakeTensor
 from torch.autograd import forward_ad
 from torch.testing._internal.common_methods_invocations import op_db
 from torch.testing._internal.opinfo.core import OpInfo
+from torch.utils._python_dispatch import _get_current_dispatch_mode
 
+from tests.conformance import compare
 from tests.conformance.checks import applies, run_row
 from tests.conformance.choices import settle_tied_gradient
 from tests.conformance.compare import Judge, Neighbour, usually_as_exact
@@ -205,3 +207,17 @@ def test_a_gradient_may_go_to_another_one_of_equal_elements(ours: list, right: b
         x, native, found = x.t(), native.t(), found.t()
     settle_tied_gradient("topk", (x, (2, dim), {}), native, found)
     assert torch.equal(native, found) is right
+
+
+def test_a_call_that_only_fails_while_it_is_watched_has_not_failed(monkeypatch):
+    """Draws watch native's calls on a GPU; torch 2.11 cannot do everything under such a mode."""
+    monkeypatch.setattr(compare, "ASYNCHRONOUS", True)
+
+    def function() -> int:
+        if _get_current_dispatch_mode() is not None:
+            raise RuntimeError("watched")
+        return 1
+
+    ctx = compare.Context(OPS["exp"], torch.float32)
+    assert compare.call_native(ctx, function, pure=True).result == 1
+    assert str(compare.call_native(ctx, function).error) == "watched"
