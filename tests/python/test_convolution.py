@@ -329,3 +329,67 @@ def test_mixed_dtypes_and_devices():
         F.conv2d(x.to(DEVICE), w.double().to(DEVICE))
     with pytest.raises(RuntimeError):
         F.conv2d(x.to(DEVICE), w)
+
+
+def both(function, tensors, **options):
+    """Native's results, value and gradients, and ours beside them."""
+    results = []
+    for device in ("cpu", DEVICE):
+        leaves = [t.to(device).requires_grad_() for t in tensors]
+        out = function(*leaves, **options)
+        results.append(
+            [out.detach(), *torch.autograd.grad(out, leaves, make(tuple(out.shape), out.dtype, 5).to(device))]
+        )
+    return zip(*results, strict=True)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("kernel", [(3, 3), (5, 5), (7, 7), (3, 1), (5, 2), (7, 4)])
+def test_depthwise_planes(kernel, dtype):
+    """Widths and heights around those of a vector and of the rows that are filtered together, and far into the padding."""
+    for height, width, padding, dilation in (
+        (1, 1, 3, 1),
+        (3, 15, 1, 1),
+        (4, 16, 1, 2),
+        (5, 17, 3, 1),
+        (8, 31, 0, 1),
+        (9, 32, 2, 3),
+        (13, 33, 3, 1),
+        (7, 50, 6, 1),
+    ):
+        options = {"groups": 3, "padding": (padding, padding + 1), "dilation": (1, dilation)}
+        reach = [d * (k - 1) + 1 for k, d in zip(kernel, (1, dilation), strict=True)]
+        if height + 2 * padding < reach[0] or width + 2 * padding + 2 < reach[1]:
+            continue
+        for multiplier in (1, 2):
+            tensors = [make((2, 3, height, width), dtype), make((3 * multiplier, 1, *kernel), dtype, 1)]
+            tensors.append(make((3 * multiplier,), dtype, 2))
+            for expected, actual in both(F.conv2d, tensors, **options):
+                close(actual, expected, strides=False)
+    one = [make((1, 1, 150, 70), dtype), make((1, 1, *kernel), dtype, 1)]  # in bands of rows
+    for expected, actual in both(F.conv2d, one, padding=1):
+        close(actual, expected, strides=False)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16])
+@pytest.mark.parametrize("stride", [2, 3, (1, 2), (2, 1), (3, 4)])
+def test_phases_of_a_stride_are_woven(stride, dtype):
+    for channels, outputs, groups, extent in (
+        (4, 6, 2, (5, 9)),
+        (3, 3, 3, (6, 1)),
+        (8, 5, 1, (1, 20)),
+        (2, 40, 1, (7, 16)),
+    ):
+        for kernel, padding in ((1, 0), (2, 0), (3, 1), (5, 2)):
+            tensors = [
+                make((2, channels, *extent), dtype),
+                make((channels, outputs // groups, kernel, kernel), dtype, 1),
+            ]
+            tensors.append(make((outputs,), dtype, 2))
+            if any(
+                (e - 1) * s + kernel - 2 * padding < 1
+                for e, s in zip(extent, (stride,) * 2 if isinstance(stride, int) else stride, strict=True)
+            ):
+                continue
+            for expected, actual in both(F.conv_transpose2d, tensors, stride=stride, padding=padding, groups=groups):
+                close(actual, expected, strides=False)

@@ -145,6 +145,10 @@ void gather_dense(const Gather& g);
 // One source channel per group.
 template <class S>
 void gather_depthwise(const Gather& g);
+// The same for small filters of planes that need not be staged; S computes in itself.
+bool filters_planes(const Gather& g);
+template <class S>
+void gather_planes(const Gather& g);
 // The same where channels are contiguous in source and target.
 bool is_depthwise_last(const Gather& g);
 template <class S>

@@ -75,6 +75,9 @@ void load_weights(const Gather& g, int64_t channel, const int64_t* offset, int64
 template <class S>
 void gather_depthwise(const Gather& g) {
   using E = Element<S>;
+  if constexpr (std::is_floating_point_v<S>) {
+    if (filters_planes(g)) return gather_planes<S>(g);
+  }
   const Items items = make_items(g, ceil_div(num_threads(), g.groups), kPositions, sizeof(E));
   const Stage stage = make_stage(g, items);
   const int64_t taps = stage.tap_offset.size(), length = g.count[2], across = g.target.strides[4];

@@ -2,7 +2,11 @@
 // group, and the gathering matrix product for the rest.
 #include "kernels/convolution.h"
 
+#include <cstring>
+
+#include "core/parallel.h"
 #include "kernels/cpu/conv_core.h"
+#include "kernels/cpu/scratch.h"
 #include "kernels/gemm.h"
 
 namespace minitorch {
@@ -71,15 +75,58 @@ void forward(const ConvArgs& a) {
   gather("conv_forward", a, forward_gather(a));
 }
 
+// All phases of the width of one phase of planes and rows: each is gathered into rows of its own, which are then woven
+// into those of the input. Writing every other element of a row as it comes would take longer.
+template <class S>
+void gather_woven(const ConvArgs& a, int64_t r0, int64_t r1) {
+  const int64_t step = a.stride[2], width = a.in_size[2], pitch = ceil_div(width, step);
+  const int64_t first[] = {r0, r1, 0};
+  const Gather phase = backward_input_gather(a, first);
+  if (is_empty(phase.count)) return;
+  const int64_t depths = phase.count[0], heights = phase.count[1], rows = a.batch * a.in_channels * depths * heights;
+  const Scratch<S> memory(step * rows * pitch);
+  for (int64_t r2 = 0; r2 < min64(step, width); r2++) {
+    const int64_t r[] = {r0, r1, r2};
+    Gather g = backward_input_gather(a, r);
+    g.target.data = reinterpret_cast<char*>(memory.get() + r2 * rows * pitch);
+    const int64_t strides[] = {a.in_channels * depths * heights * pitch, depths * heights * pitch, heights * pitch,
+                               pitch, 1};
+    memcpy(g.target.strides, strides, sizeof(strides));
+    gather("conv_backward_input", a, g);
+  }
+  const S* const from = memory.get();
+  const ConvTensor& target = phase.target;
+  parallel_for(rows, max64(1, kGrainSize / width), [&](int64_t begin, int64_t end) {
+    for (int64_t i = begin; i < end; i++) {
+      const int64_t h = i % heights, d = i / heights % depths, c = i / heights / depths % a.in_channels;
+      S* const to = reinterpret_cast<S*>(target.data) + i / heights / depths / a.in_channels * target.strides[0] +
+                    c * target.strides[1] + d * target.strides[2] + h * target.strides[3];
+      const S *const even = from + i * pitch, *const odd = even + rows * pitch;
+      if (step == 2) {
+        for (int64_t x = 0; x < width / 2; x++) to[2 * x] = even[x], to[2 * x + 1] = odd[x];
+        if (width % 2 != 0) to[width - 1] = even[width / 2];
+      } else {
+        for (int64_t r2 = 0; r2 < min64(step, width); r2++)
+          for (int64_t x = 0; x * step + r2 < width; x++) to[x * step + r2] = even[r2 * rows * pitch + x];
+      }
+    }
+  });
+}
+
 void backward_input(const ConvArgs& a) {
   if (a.batch == 0) return;
   const int64_t rows = a.in_channels / a.groups, depth = a.out_channels / a.groups;
   if (is_pointwise(a) && !(depth == 1 && rows <= 2))
     return pointwise(a, a.output, a.input, rows, depth, a.weight.strides[1], a.weight.strides[0]);
+  const bool woven = a.stride[2] > 1 && a.input.strides[4] == 1;
   int64_t r[3];
   for (r[0] = 0; r[0] < a.stride[0]; r[0]++)
     for (r[1] = 0; r[1] < a.stride[1]; r[1]++)
-      for (r[2] = 0; r[2] < a.stride[2]; r[2]++) gather("conv_backward_input", a, backward_input_gather(a, r));
+      if (woven)
+        with_type("conv_backward_input", a.dtype,
+                  [&](auto tag) { gather_woven<typename decltype(tag)::type>(a, r[0], r[1]); });
+      else
+        for (r[2] = 0; r[2] < a.stride[2]; r[2]++) gather("conv_backward_input", a, backward_input_gather(a, r));
 }
 
 void backward_weight(const ConvArgs& a) {
