@@ -200,3 +200,19 @@ def test_a_factor_rounds_as_in_native(alpha, dtype):
     check(lambda a, b: a.view(64, 64).t().clone().add_(b.view(64, 64), alpha=alpha), a, b)
     check(lambda a: torch.add(a, 0.7, alpha=alpha), a)
     check(lambda a, b: torch.add(a, b.float(), alpha=alpha), a, b, exact=False)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16, torch.int64], ids=str)
+def test_products_of_all_with_all(dtype):
+    """Rows that repeat from group to group beside elements that repeat within a row."""
+    for outer, inner in (
+        ((3, 130), (5, 16)),
+        ((64, 64), (16, 16)),
+        ((40, 33), (3, 7)),
+        ((4, 5), (300, 3)),
+        ((70, 9), (2, 64)),
+    ):
+        x, y = values(dtype, outer[0] * outer[1]).view(outer), values(dtype, inner[0] * inner[1], 1).view(inner)
+        check(torch.kron, x, y)
+        check(lambda p, q: p[:, None, :, None] - q[None, :, None, :], x, y)
+        check(lambda p, q: torch.where(q[None, :, None, :] > 0, p[:, None, :, None], 1), x, y)

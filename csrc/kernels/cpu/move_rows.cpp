@@ -29,12 +29,22 @@ void weave(const RowLayout& to, const RowLayout& from, int64_t rows) {
   }
 }
 
+// As one vector: a memcpy of as many bytes is made of narrower moves.
+template <int Size>
+struct BytesOf {
+  typedef char type __attribute__((vector_size(Size), aligned(1), may_alias));
+};
+template <int Size>
+using Bytes = typename BytesOf<Size>::type;
+
 template <int Piece>
 void copy_pieces(const RowLayout& to, const RowLayout& from, int64_t bytes, int64_t rows) {
   for (int64_t r = 0; r < rows; r++) {
     char* const out = to.data + r * to.row;
     const char* const in = from.data + r * from.row;
-    for_each_piece<Piece>(bytes, [&](int64_t i) { memcpy(out + i, in + i, Piece); });
+    for_each_piece<Piece>(bytes, [&](int64_t i) {
+      *reinterpret_cast<Bytes<Piece>*>(out + i) = *reinterpret_cast<const Bytes<Piece>*>(in + i);
+    });
   }
 }
 
@@ -46,7 +56,8 @@ void fill_pieces(const RowLayout& to, const RowLayout& from, int64_t bytes, int6
     const T value = *reinterpret_cast<const T*>(from.data + r * from.row);
     alignas(64) T piece[kCount];
     for (int i = 0; i < kCount; i++) piece[i] = value;
-    for_each_piece<Piece>(bytes, [&](int64_t i) { memcpy(out + i, piece, Piece); });
+    const Bytes<Piece> whole = *reinterpret_cast<const Bytes<Piece>*>(piece);
+    for_each_piece<Piece>(bytes, [&](int64_t i) { *reinterpret_cast<Bytes<Piece>*>(out + i) = whole; });
   }
 }
 

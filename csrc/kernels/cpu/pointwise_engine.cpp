@@ -98,6 +98,20 @@ void run_rows(const PointwiseView& v, const Block& block, const PointwiseParams&
   });
 }
 
+// What a thread brings rows together in. An operand that repeats one row stays from group to group.
+struct GroupBuffers {
+  alignas(64) char operand[kMaxOperands][kBlock * 16];
+  const char* repeated[kMaxOperands] = {};
+  int64_t repeats[kMaxOperands] = {};
+
+  // Whether operand k already holds `rows` copies of this row; if not, it will.
+  bool holds(int k, const char* row, int64_t rows) {
+    if (repeated[k] == row && repeats[k] >= rows) return true;
+    repeated[k] = row, repeats[k] = rows;
+    return false;
+  }
+};
+
 // Short rows: as many as fill a block are brought together in a buffer first, unless they lie so already.
 void run_groups(const PointwiseView& v, const Block& block, const PointwiseParams& params, const Staging* staging) {
   const int64_t row = v.sizes[0];
@@ -107,8 +121,8 @@ void run_groups(const PointwiseView& v, const Block& block, const PointwiseParam
     dense[k] = v.strides[k][0] == size && v.strides[k][1] == row * size;
     same_type[k] = v.dtype[k] == block.types[k] && !staging[k].rounds;
   }
-  for_each_group(v, kBlock / row, [&](char* const* ptrs, int64_t rows) {
-    alignas(64) char buffers[kMaxOperands][kBlock * 16];
+  for_each_group<GroupBuffers>(v, kBlock / row, [&](GroupBuffers& group, char* const* ptrs, int64_t rows) {
+    auto& buffers = group.operand;
     alignas(64) char together[kBlock * 16];  // as in memory, before conversion
     char* staged[kMaxOperands];
     const int64_t n = rows * row;
@@ -121,6 +135,7 @@ void run_groups(const PointwiseView& v, const Block& block, const PointwiseParam
         load_block(staging[k], buffers[k], ptrs[k], 0, n);
         continue;
       }
+      if (v.strides[k][1] == 0 && group.holds(k, ptrs[k], rows)) continue;
       char* from = ptrs[k];
       if (!dense[k]) {
         from = same_type[k] ? buffers[k] : together;

@@ -64,8 +64,9 @@ inline void for_each_row(const PointwiseView& v, const F& f) {
 }
 
 // Calls f(ptrs, n) for groups of n rows, neighbours along dimension 1, at most `most` of them, in parallel. At least
-// two dimensions.
-template <class F>
+// two dimensions. With a State each thread has one, which f(state, ptrs, n) gets as well.
+struct NoState {};
+template <class State = NoState, class F>
 inline void for_each_group(const PointwiseView& v, int64_t most, const F& f) {
   PointwiseView rows;
   rows.ndim = v.ndim - 1;
@@ -77,11 +78,15 @@ inline void for_each_group(const PointwiseView& v, int64_t most, const F& f) {
     for (int d = 1; d < v.ndim; d++) rows.strides[k][d - 1] = v.strides[k][d];
   }
   parallel_for(rows.numel, std::max<int64_t>(1, kGrainSize / v.sizes[0]), [&](int64_t begin, int64_t end) {
+    State state;
     for_each_row_in(rows, begin, end, [&](char* const* ptrs, int64_t n) {
       for (int64_t i = 0; i < n; i += most) {
         char* at[kMaxOperands];
         for (int k = 0; k < rows.num_operands; k++) at[k] = ptrs[k] + i * rows.strides[k][0];
-        f(static_cast<char* const*>(at), std::min(most, n - i));
+        if constexpr (std::is_same_v<State, NoState>)
+          f(static_cast<char* const*>(at), std::min(most, n - i));
+        else
+          f(state, static_cast<char* const*>(at), std::min(most, n - i));
       }
     });
   });
