@@ -230,16 +230,18 @@ class Command:
 
     def measure(self, chosen: list[Case], old: Run | None) -> int:
         recorded, note = None, supervisor.note_taker()
-        note(f"--against {self.against}")  # a kernel file may hang
         if pathlib.Path(self.against).suffix in files.SUFFIXES:
             from minitorch_backend.bench import kernel_race
 
-            sides = kernel_race.sides_against(pathlib.Path(self.against))
+            note(f"--against {self.against}")  # it may hang, or end the process
+            try:
+                sides = kernel_race.sides_against(pathlib.Path(self.against))
+            finally:
+                note("")
         elif self.against.endswith(".jsonl"):
             recorded, sides = read_run(pathlib.Path(self.against)), find_sides("native", self.backend, self.folder)
         else:
             sides = find_sides(self.against, self.backend, self.folder)
-        note("")
         facts = machine.describe() | {"malloc": heap.set_policy(self.malloc, self.backend), "rival": sides[0].name}
         for other in (old, recorded):  # before anything takes time
             reason = results.refuse(other, Run(facts, limits.Limits(), {})) if other is not None else ""

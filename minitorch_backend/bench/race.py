@@ -27,21 +27,20 @@ class Budget:
     at least twice, and at most ``visits`` times, or until it was raced for ``enough`` seconds, or until the whole run
     has taken ``run`` seconds. Of a visit: ``block``: seconds of a block at least. ``rounds``: at least so many.
     ``target``: half width of the ratio's interval at which it ends. ``seconds``: when it ends in any case, once
-    ``least`` rounds are there; ``again``: the same of the third visit and later ones. ``warm``: seconds of a warm-up
-    at most. ``apart``: standard deviation, as a share, that visits of the same code are known to differ by. ``wait``:
-    share of its time that a run may wait for the processors to be near.
+    ``least`` rounds are there; visits are short and many, since the same case differs more from one to the next than
+    within one. ``warm``: seconds of a warm-up at most. ``apart``: standard deviation, as a share, that visits of the
+    same code are known to differ by. ``wait``: share of its time that a run may wait for the processors to be near.
     """
 
     block: float = 0.015
     rounds: int = 10
     target: float = 0.01
     seconds: float = 0.4
-    again: float = 0.8
     least: int = 4
     warm: float = 0.4
-    visits: int = 24
-    precise: float = 0.035
-    enough: float = 16.0
+    visits: int = 20
+    precise: float = 0.025
+    enough: float = 12.0
     run: float = 1000.0
     apart: float = statistics.APART
     wait: float = 0.2

@@ -151,10 +151,8 @@ class Runner:
         lanes = [self._lane(case, side) for side in (self.sides[::-1] if turned else self.sides)]
         lanes = lanes[::-1] if turned else lanes
         start = time.perf_counter()
-        unsure = len(result.visits) >= FEWEST_VISITS
-        budget = replace(self.budget, seconds=self.budget.again) if unsure else self.budget
         with heap.filled():
-            rounds = race.run(lanes, budget, self.watch)
+            rounds = race.run(lanes, self.budget, self.watch)
         result.visits.append(self._summary(rounds, time.perf_counter() - start))
         self.conclude(case, result)
 

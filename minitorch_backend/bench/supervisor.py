@@ -23,7 +23,8 @@ from rich.console import Console
 from minitorch_backend.bench import results
 from minitorch_backend.bench.results import Result
 
-NOTE = "MINITORCH_BENCH_NOTE"  # in the child's environment: where it notes what it is at
+# In the child's environment: where it notes what it is at, and its parent.
+NOTE, PARENT = "MINITORCH_BENCH_NOTE", "MINITORCH_BENCH_PARENT"
 INTERRUPTED = 130  # exit status, as shells have it
 LOOK = 1.0
 GRACE = 60.0  # seconds that an interrupted child has to say what it found
@@ -43,12 +44,14 @@ def arguments(command: click.Command, options: dict[str, object]) -> list[str]:
 
 
 def note_taker() -> Callable[[str], None]:
-    """In a child: writes down which case it is at, "" for none. Elsewhere nothing."""
+    """In a child: writes down which case it is at, "" for none, an option for what comes before. Elsewhere nothing."""
     path = os.environ.get(NOTE)
     if path is None:
         return lambda case: None
     with contextlib.suppress(OSError, AttributeError):  # the child ends with its parent, on Linux
         ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+        if os.getppid() != int(os.environ[PARENT]):  # it ended before that
+            os._exit(1)
 
     def take(case: str) -> None:
         with contextlib.suppress(OSError):  # on a full disk the note is empty, and no limit holds
@@ -69,7 +72,7 @@ class Child:
         note.write_text("")
         self.process = subprocess.Popen(
             [sys.executable, "-m", "minitorch_backend", "bench", *arguments],
-            env={**os.environ, NOTE: str(note)},
+            env={**os.environ, NOTE: str(note), PARENT: str(os.getpid())},
             process_group=0,  # so that an interrupt comes from us, once
         )
         self.ended = threading.Event()
@@ -112,10 +115,12 @@ class Child:
 
 
 def write_down(path: pathlib.Path, case: str, message: str) -> bool:
-    """Make a case of a result file one that failed; False without a file: it was not a case yet."""
+    """Make a case of a result file one that failed; False when it was no case, or failed in vain before."""
     try:
         run = results.read(path)
     except (OSError, ValueError):
+        return False
+    if case.startswith("--") or (case in run.results and run.results[case].status == "failed"):
         return False
     result = run.results.setdefault(case, Result(case, case.split("/")[0], rival=run.machine.get("rival", "")))
     result.status, result.message = "failed", message

@@ -188,11 +188,12 @@ def test_result_is_from_one_placement(states, placement, ratio, more):
     "ratios,raced,in_time,more",
     [
         ([2.0], 0.5, False, True),  # two in any case
-        ([2.0, 2.01], 0.5, True, False),  # known well enough
+        ([2.0, 2.01], 0.5, True, True),
+        ([2.0, 2.01] * 2, 0.5, True, False),  # known well enough
         ([2.0, 2.2], 0.5, True, True),
         ([2.0, 2.2], 0.5, False, False),  # the run has taken its time
-        ([2.0, 2.2], 5.0, True, False),  # the case has
-        ([2.0, 2.2] * 6, 0.5, True, False),
+        ([2.0, 2.2], 6.0, True, False),  # the case has
+        ([2.0, 2.2] * 10, 0.5, True, False),
     ],
 )
 def test_unsure_cases_are_visited_more(ratios, raced, in_time, more):

@@ -114,6 +114,8 @@ def test_what_hangs_before_the_first_case_ends_the_run(tmp_path):
     assert supervisor.write_down(out, "f/b", "did not end") and supervisor.write_down(out, "f/a", "did not end")
     found = results.read(out).results
     assert [r.status for r in found.values()] == ["failed", "failed"] and not found["f/a"].timed
+    assert not supervisor.write_down(out, "--against k.py", "did not end")  # a file is there, of an older run
+    assert not supervisor.write_down(out, "f/a", "did not end") and len(results.read(out).results) == 2
 
 
 def test_a_line_that_was_cut_off_is_left_out(tmp_path):
