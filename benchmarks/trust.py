@@ -116,6 +116,9 @@ def measure_self(found: dict, only: str, path: pathlib.Path, console: Console, k
 def show_self(found: dict, console: Console) -> bool:
     alarms = {name: case for name, case in found["cases"].items() if case[3]}
     count = len(found["cases"])
+    if not count:
+        console.print("no case was timed")
+        return False
     console.print(f"{count} cases of native against itself, {len(alarms)} called different ({len(alarms) / count:.1%})")
     for name, (ratio, low, high, _, load) in alarms.items():
         console.print(f"  {name}: {ratio:.3f} ({low:.3f} – {high:.3f}), load {load:.0%}")

@@ -20,7 +20,8 @@ from minitorch_backend.bench.case import Case
 from minitorch_backend.bench.results import Result, Run
 from minitorch_backend.bench.runner import OURS, Runner, Side, compiled, native
 from minitorch_backend.bench.suite import Suite
-from minitorch_backend.kernels import files
+from minitorch_backend.kernels import compiler, files
+from minitorch_backend.kernels.errors import CompileError
 
 RIVALS = ("native", "cpu", "cuda", "compile", "self")
 
@@ -43,6 +44,17 @@ def read_run(path: pathlib.Path) -> Run:
         raise click.ClickException(str(error)) from None
 
 
+def compile_lacks(backend: str) -> str:
+    """What torch.compile would miss at its first call."""
+    if backend == "cuda":
+        return "" if importlib.util.find_spec("triton") else "Triton, which is not installed"
+    try:
+        compiler.cxx()
+    except CompileError as error:
+        return f"a C++ compiler ({error})"
+    return ""
+
+
 def find_sides(against: str, backend: str, folder: pathlib.Path | None = None) -> list[Side]:
     """The competitors for ``--against``, the rival first."""
     if against == "native":
@@ -51,6 +63,8 @@ def find_sides(against: str, backend: str, folder: pathlib.Path | None = None) -
         rival, again = native(backend, folder), native(backend, folder)
         return [rival, replace(again, name=f"{rival.name} again")]
     if against == "compile":
+        if lacking := compile_lacks(backend):
+            raise click.ClickException(f"--against compile: torch.compile needs {lacking}")
         return [compiled(backend, folder), OURS]
     if against == "cuda" and not torch.cuda.is_available():
         raise click.ClickException("--against cuda: this torch sees no GPU (torch.cuda.is_available() is False)")

@@ -7,14 +7,16 @@ import textwrap
 
 import pytest
 import torch
+from click import ClickException
 from click.testing import CliRunner
 
 from minitorch_backend import _C
-from minitorch_backend.bench import accuracy, case, limits, machine, placement, report, results, runner, suite
+from minitorch_backend.bench import accuracy, case, command, limits, machine, placement, report, results, runner, suite
 from minitorch_backend.bench.case import Case, Setup, forward, training
 from minitorch_backend.bench.command import bench
 from minitorch_backend.bench.race import Budget
 from minitorch_backend.bench.results import Result, Run
+from minitorch_backend.kernels.errors import CompileError
 from tests.python.twin import ASYNCHRONOUS
 
 SHORT = Budget(block=1e-4, rounds=3, target=1.0, seconds=0.0, least=3, warm=1e-3, visits=1, apart=0.0)
@@ -489,6 +491,28 @@ def test_command_takes_every_rival(folder, quick_limits, tmp_path):
         assert found.exit_code in (0, 1) and results.read(out).results["tiny/exp"].status == "ok", found.output
         assert ("Against the older run" in found.output) == (rival == old)
     assert list(results.read(out).results["tiny/exp"].seconds) == ["halved", "minitorch"]
+
+
+def test_compile_and_cuda_say_what_they_lack(monkeypatch):
+    def none():
+        raise CompileError("no C++ compiler: looked for g++")
+
+    monkeypatch.setattr(command.compiler, "cxx", none)
+    with pytest.raises(ClickException, match=r"torch\.compile needs a C.. compiler .no C.. compiler: looked for g"):
+        command.find_sides("compile", "cpu")
+    monkeypatch.setattr(command.importlib.util, "find_spec", lambda name: None)
+    with pytest.raises(ClickException, match="needs Triton"):
+        command.find_sides("compile", "cuda")
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    with pytest.raises(ClickException, match="this torch sees no GPU"):
+        command.find_sides("cuda", "cpu")
+
+
+def test_native_may_be_compiled():
+    made = Case("a", lambda s: forward(lambda x: torch.exp(x) + 1, s.normal(64)), family="f")
+    sides = command.find_sides("compile", "cpu")
+    result = runner.Runner(sides, limits.Limits(), SHORT).run(made)
+    assert result.status == "ok" and list(result.seconds) == ["cpu compiled", "minitorch"]
 
 
 def test_host_cost_is_split():
