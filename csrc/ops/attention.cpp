@@ -127,8 +127,11 @@ Tensor empty_in_order_of(const Tensor& like, at::IntArrayRef sizes) {
   return empty_strided(sizes, strides, like.scalar_type());
 }
 
-// Strides as native's: its fused kernel gives (batch, time, heads, e), its composite products of matrices.
+// Strides as native's: on the CPU its fused kernel gives (batch, time, heads, e), its composite products of matrices;
+// on CUDA the gradients lie as the inputs do.
 std::tuple<Tensor, Tensor, Tensor> empty_gradients(const Tensor& q, const Tensor& k, const Tensor& v) {
+  if (!backend().synchronous())
+    return {empty_in_order_of(q, q.sizes()), empty_in_order_of(k, k.sizes()), empty_in_order_of(v, v.sizes())};
   const auto with_swapped = [](const Tensor& t, int64_t d, int64_t e) {
     std::vector<int64_t> sizes = t.sizes().vec();
     std::swap(sizes[d], sizes[e]);

@@ -63,10 +63,10 @@ bool each_tensor(PyObject* value, const One& one) {
   return true;
 }
 
-// Whether a tensor is a window on a storage: not sparse, not lazy, not a zero of forward-mode derivatives.
+// Whether a tensor is a window on a storage: not sparse, not nested, not lazy, not a zero of forward-mode derivatives.
 bool has_memory(PyObject* value) {
   const at::Tensor& t = THPVariable_Unpack(value);
-  if (t.layout() != at::kStrided || t._is_zerotensor() || !t.has_storage()) return false;
+  if (t.layout() != at::kStrided || t.is_nested() || t._is_zerotensor() || !t.has_storage()) return false;
   if (Py_TYPE(value) == reinterpret_cast<PyTypeObject*>(THPVariableClass)) return true;
   // Lives as long as torch does.
   static PyObject* const lazy =

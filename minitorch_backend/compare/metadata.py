@@ -106,8 +106,9 @@ def out_of_memory(error: Exception) -> bool:
 
 
 def has_memory(t: Tensor) -> bool:
-    """Whether a tensor is a window on a storage: not sparse, not lazy, not a zero of forward-mode derivatives."""
-    return not isinstance(t, UninitializedTensorMixin) and t.layout is torch.strided and not t._is_zerotensor()
+    """Whether a tensor is a window on a storage: not sparse, nested or lazy, not a zero of forward-mode derivatives."""
+    strided = t.layout is torch.strided and not t.is_nested
+    return strided and not isinstance(t, UninitializedTensorMixin) and not t._is_zerotensor()
 
 
 def with_memory(args: Any, kwargs: dict) -> list[Tensor] | None:

@@ -1,5 +1,6 @@
 """A run whose cases hang or end the process: reported, and the run goes on."""
 
+import functools
 import pathlib
 import signal
 import subprocess
@@ -88,7 +89,9 @@ def test_an_interrupt_ends_the_run_with_what_it_has(folder, tmp_path):
     resumable(out)
     (folder / "bad.py").write_text(textwrap.dedent(CASES).replace("while True:", "time.sleep(600)\n    while False:"))
     started = command(folder, out, "--resume", "--only", "before|hangs", "--threads", str(torch.get_num_threads()))
-    run = subprocess.Popen(started, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+    # What runs in the background of a shell ignores interrupts, and so would all that it starts.
+    hear = functools.partial(signal.signal, signal.SIGINT, signal.SIG_DFL)
+    run = subprocess.Popen(started, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, preexec_fn=hear)
     deadline = time.monotonic() + 120
     while "bad/before" not in out.read_text() and time.monotonic() < deadline:
         time.sleep(0.2)

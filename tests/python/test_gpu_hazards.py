@@ -1,6 +1,7 @@
 """What goes wrong on a GPU: memory that runs out midway, that others hold, or that another stream still uses; interrupts."""
 
 import contextlib
+import functools
 import gc
 import os
 import pathlib
@@ -256,9 +257,10 @@ print("well", flush=True)
 
 @pytest.mark.parametrize("after", [0.2, 1.0])
 def test_an_interrupt_during_long_work(after):
-    worker = subprocess.Popen(
-        [sys.executable, "-c", WORKER], env=environment(), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
-    )
+    # What runs in the background of a shell ignores interrupts, and so would all that it starts.
+    hear = functools.partial(signal.signal, signal.SIGINT, signal.SIG_DFL)
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+    worker = subprocess.Popen([sys.executable, "-c", WORKER], env=environment(), text=True, preexec_fn=hear, **pipes)
     try:
         assert worker.stdout.readline() == "begun\n"
         time.sleep(after)

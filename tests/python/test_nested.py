@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch.nn import functional as F
 
-from tests.python.twin import DEVICE, TOLERANCE, assert_same_error, error_of
+from tests.python.twin import ASYNCHRONOUS, DEVICE, TOLERANCE, assert_same_error, error_of
 
 pytestmark = pytest.mark.filterwarnings("ignore:The PyTorch API of nested tensors")
 SHAPES = [(2, 4), (5, 4), (1, 4)]
@@ -190,6 +190,7 @@ def test_copies():
     assert_like(opened(ours.cpu()), opened(nested(x, "cpu")))
 
 
+@pytest.mark.skipif(ASYNCHRONOUS, reason="a GPU draws the numbers of native CUDA")
 def test_random_numbers_are_natives():
     def draw(x):
         torch.manual_seed(0)
@@ -198,6 +199,7 @@ def test_random_numbers_are_natives():
     check_nested(draw, parts())
 
 
+@pytest.mark.skipif(ASYNCHRONOUS, reason="a GPU draws the numbers of native CUDA")
 def test_dropout():
     def drop(x):
         torch.manual_seed(3)
