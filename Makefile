@@ -49,7 +49,7 @@ test-python: $(INSTALLED) test-cpp cuda ## Python tests: devices, operators, con
 	@OMP_NUM_THREADS=2 OMP_WAIT_POLICY=passive MINITORCH_FALLBACK=error $(PY) -m pytest -n $(JOBS) --dist worksteal tests
 
 conformance: $(INSTALLED) ## every conformance row of the claimed operators, in all dtypes; an interrupted run goes on
-	@$(PY) -m tests.conformance.run --whole --jobs $(JOBS) --results --json out/conformance.json --resume
+	@$(PY) -m tests.conformance.run --whole --timeout 300 --jobs $(JOBS) --results --json out/conformance.json --resume
 
 coverage: $(INSTALLED) ## rewrite docs/coverage.md: which operators are there, which conformance rows pass
 	@$(PY) tools/coverage.py --write
