@@ -49,7 +49,7 @@ std::optional<Triple> unique_by_counting(const at::Tensor& flat, at::IntArrayRef
   const int64_t n = flat.numel();
   const bool countable =
       at::isIntegralType(flat.scalar_type(), /*includeBool=*/true) && !at::isBarebonesUnsignedType(flat.scalar_type());
-  if (!countable || n < kFewest || !count_kernel.available(active_slot)) return std::nullopt;
+  if (!countable || n < kFewest) return std::nullopt;
   if (flat.scalar_type() == at::kBool) {
     auto found = unique_by_counting(flat.view(at::kByte), shape, return_inverse, return_counts);
     if (found) std::get<0>(*found) = std::get<0>(*found).view(at::kBool);

@@ -10,7 +10,7 @@ from torch.testing._internal.opinfo.core import OpInfo, SampleInput
 from torch.utils._pytree import tree_map
 
 from tests.conformance.calls import as_arguments, crossed, judged, samples_of
-from tests.conformance.choices import ANY_OF_EQUAL, TIES, UNORDERED, settle_tied_gradient
+from tests.conformance.choices import TIES, UNORDERED, settle_tied_gradient
 from tests.conformance.compare import Context, Mismatch, call, call_native, compare_errors, compare_gradient
 from tests.conformance.crossing import Crossing, cloned, tensors_in
 
@@ -113,7 +113,7 @@ def check_derivative(ctx: Context, derivative: Callable, sample: SampleInput, wh
         if (n is None) != (o is None):
             raise Mismatch(f"{what}: gradient {j} is {'defined' if o is not None else 'undefined'}, unlike native's")
         if n is not None and n.layout == torch.strided:
-            if j == 0 and derivative is gradient and (ctx.op.name in TIES or ctx.op.name in ANY_OF_EQUAL):
+            if j == 0 and derivative is gradient:
                 settle_tied_gradient(ctx.op.name, arguments, n, o)
             compare_gradient(ctx, n, o, f"{what} gradient {j}", judge.part(j))
 
