@@ -19,7 +19,7 @@ from minitorch_backend.bench import heap, limits, machine, placement, race, repo
 from minitorch_backend.bench.case import Case
 from minitorch_backend.bench.results import Result, Run
 from minitorch_backend.bench.runner import OURS, Runner, Side, compiled, native
-from minitorch_backend.bench.suite import Suite
+from minitorch_backend.bench.suite import SHIFT, Suite
 from minitorch_backend.kernels import compiler, files
 from minitorch_backend.kernels.errors import CompileError
 
@@ -265,13 +265,17 @@ class Command:
             self.json_path.parent.mkdir(parents=True, exist_ok=True)
         except OSError as error:
             raise click.ClickException(f"--json {self.json_path}: {error}") from None
-        print_machine(facts, self.console)
-        start = time.perf_counter()
+        carried = supervisor.carried()
+        begun = time.monotonic()
+        if not carried:
+            print_machine(facts, self.console)
         gc.collect()
         gc.freeze()  # what is there already is not looked at again after every case
         before = self.earlier(facts)
+        lasting = carried or {"begun": begun, "limits again": self.backend == "cpu" and not (self.quick or before)}
         found = before.limits if before else measure_limits(self.backend, self.console)
-        self.console.print(report.limits_table(found))
+        if not carried:
+            self.console.print(report.limits_table(found))
         watch = placement.find(self.backend)
         runner = Runner(sides, found, race.budget_for(self.backend, self.quick), not self.no_memory, watch)
         kept = before.results if before else {}
@@ -280,8 +284,16 @@ class Command:
         except OSError as error:
             raise click.ClickException(f"--json {self.json_path}: {error}") from None
         suite = Suite(runner, chosen, dict(kept), self.wait, store=writer.add, note=note)
+        if supervisor.is_child():
+            suite.shift = SHIFT
+        if carried:
+            suite.take(carried["suite"])
         done = run_cases(suite, self.console)
-        if not (self.quick or before or suite.interrupted) and self.backend == "cpu":  # neighbours may have gone since
+        if suite.unfinished and not suite.interrupted and not writer.problem:
+            runner.close()
+            writer.close()
+            return supervisor.hand_on(lasting | {"suite": suite.carry()})
+        if lasting["limits again"] and not suite.interrupted:  # neighbours may have gone since
             found = found.raised(measure_limits(self.backend, self.console))
             suite.take_limits(found)
             writer.take_limits(found)
@@ -290,7 +302,7 @@ class Command:
         if writer.problem:
             self.console.print(f"{self.json_path} is not whole: {writer.problem}", style="red", markup=False)
         code = self.finish(done, Run(facts, found, {r.name: r for r in done}), old or recorded)
-        self.console.print(f"{time.perf_counter() - start:.0f} s; results: {self.json_path}", style="dim")
+        self.console.print(f"{time.monotonic() - lasting['begun']:.0f} s; results: {self.json_path}", style="dim")
         return code or (supervisor.INTERRUPTED if suite.interrupted else 1 if writer.problem else 0)
 
     def earlier(self, facts: dict) -> Run | None:

@@ -38,9 +38,9 @@ class Budget:
     seconds: float = 0.4
     least: int = 4
     warm: float = 0.4
-    visits: int = 20
+    visits: int = 36
     precise: float = 0.025
-    enough: float = 12.0
+    enough: float = 25.0
     run: float = 1000.0
     apart: float = statistics.APART
     wait: float = 0.2

@@ -219,7 +219,7 @@ class Runner:
         )
 
     def conclude(self, case: Case, result: Result) -> None:
-        """The result from the visits that there are: those with near processors, or else with far ones."""
+        """The result from the visits that there are: those with near processors, or else with far ones, undisturbed."""
         if result.status in BROKEN:
             return
         for placement in ("", NEAR, FAR, MIXED):
@@ -228,14 +228,14 @@ class Runner:
         else:
             return
         result.placement = placement
+        names = [side.name for side in self.sides]
+        visits = [visits[i] for i in statistics.undisturbed([[v.seconds[name] for name in names] for v in visits])]
 
         def combine(found: list[list[float]]) -> statistics.Estimate:
             return statistics.combine([statistics.Estimate(*figures) for figures in found], self.budget.apart)
 
         result.rounds = sum(visit.rounds for visit in visits)
-        result.seconds = {
-            side.name: statistics.median([visit.seconds[side.name] for visit in visits]) for side in self.sides
-        }
+        result.seconds = {name: statistics.median([visit.seconds[name] for visit in visits]) for name in names}
         estimate = combine([visit.ratio for visit in visits])
         result.ratio, result.low, result.high = estimate.value, estimate.low, estimate.high
         for side in self.sides[1:-1]:

@@ -6,9 +6,11 @@ over blocks of neighbouring rounds (Künsch 1989), because noise on a shared mac
 makes neighbours alike and the plain bootstrap too sure of itself.
 
 A case is visited several times over a run, set up anew each time: memory lies elsewhere, and a neighbour of the machine
-has come or gone. No bootstrap over the rounds of one visit sees that. The result is the mean of the visits that agree
-with the median of all, as far as their noise lets one tell, so that one disturbed visit does not decide. Its interval
-comes from what the visits differ by. Two or three tell their variance badly, so it is drawn, as so many further visits
+has come or gone. No bootstrap over the rounds of one visit sees that. What comes from outside makes a side slower and
+never faster (Chen and Revels 2016), so of four visits or more those count in which no side took much longer than in its
+best one: the same rule for both sides, which prefers none. The result is the mean of those of them that agree with
+their median, as far as their noise lets one tell, so that one odd visit does not decide. Its interval comes from what
+the visits differ by. Two or three tell their variance badly, so it is drawn, as so many further visits
 would, towards what is known of it: how unsure each visit is by its own rounds, and how much visits to the same code
 differ over all cases (a moderated t-statistic, Smyth 2004).
 
@@ -31,6 +33,9 @@ APART = 0.01  # what the same code's visits on a CPU are known to differ by, as 
 PRIOR = 8  # what is known of it counts as so many degrees of freedom
 STUDENT = (3.355, 3.250, 3.169, 3.106, 3.055, 3.012, 2.977)  # 99 % of t with PRIOR + 0, 1, ... degrees of freedom
 ALIKE = 3.0  # visits within so many standard deviations of their median are averaged, others left out
+DISTURBED = 0.15  # a visit in which a side takes so much longer than in its best one was disturbed
+TELLING = 4  # of fewer visits all count: the best may have been disturbed as well
+LEAST = 0.25  # so many of the visits count in any case, the least disturbed
 
 
 @dataclass(frozen=True)
@@ -87,6 +92,17 @@ def median_interval(values: "list[float] | np.ndarray", confidence: float = CONF
 def ratio(rival: list[float], ours: list[float]) -> Estimate:
     """The rival's time by ours, round by round; above 1 we are faster."""
     return median_interval(np.asarray(rival) / np.asarray(ours))
+
+
+def undisturbed(times: "list[list[float]] | np.ndarray") -> list[int]:
+    """Which visits count. ``times``: visit by visit the seconds of each side; the result is in order."""
+    logs = np.log(np.asarray(times, dtype=float))
+    n = len(logs)
+    if n < TELLING:
+        return list(range(n))
+    longer = (logs - logs.min(axis=0)).max(axis=1)
+    limit = max(math.log1p(DISTURBED), np.sort(longer)[math.ceil(LEAST * n) - 1])
+    return [int(i) for i in np.flatnonzero(longer <= limit)]
 
 
 def combine(visits: list[Estimate], apart: float = APART) -> Estimate:

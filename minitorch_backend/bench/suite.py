@@ -1,6 +1,8 @@
 """A whole run: every case is visited several times, in passes over all of them, while the processors are near.
 
-What disturbs one visit, a slow neighbour or memory that lies badly, is gone a pass later. How often a case is visited
+What disturbs one visit, a slow neighbour or memory that lies badly, is gone a pass later. Where a process got its
+memory moves all its ratios alike, so a pass is best made in a process of its own: a run ends early, to be gone on with
+by the next process (supervisor.py), when it has made a pass and worked for a while. How often a case is visited
 depends on how unsure its ratio is: two visits tell some by a percent, and others are as far apart after ten. While the
 processors are far apart (placement.py) results are judged, which takes no clock; when nothing is left to judge, the run
 waits, within bounds. Cases that were never met near are visited as the processors lie in the end.
@@ -17,6 +19,8 @@ from minitorch_backend.bench.placement import FAR, LOOK_AGAIN, NEAR
 from minitorch_backend.bench.results import Result
 from minitorch_backend.bench.runner import FEWEST_VISITS, Runner, counts
 
+SHIFT = 10.0  # seconds that a process of a run works at least, since starting one takes two or three
+PASSES = 3  # that it makes at most
 MOST_MISSED = 3  # visits to one case that did not stay with near processors
 
 
@@ -25,7 +29,7 @@ class Suite:
     """``results``: name -> what is known, which a resumed run begins with. ``least_wait``: seconds that the run may
     wait in any case, besides the budget's share of its time. ``tell(text, done)``: what comes, and how many of
     ``visits`` are done. ``store(result)`` keeps a result. ``note(name)`` is told the case that is at work, "" after it.
-    ``clock``: seconds.
+    ``clock``: seconds, the same in every process. ``shift``: seconds after which the work is left to the next process.
     """
 
     runner: Runner
@@ -36,8 +40,11 @@ class Suite:
     store: Callable[[Result], None] = lambda result: None
     note: Callable[[str], None] = lambda name: None
     clock: Callable[[], float] = time.monotonic
+    shift: float = math.inf
     missed: dict[str, int] = field(default_factory=dict)
+    waited: float = 0.0
     interrupted: bool = False
+    unfinished: bool = False
     start: float = math.nan
 
     @property
@@ -64,17 +71,23 @@ class Suite:
         return self.runner.wants(result, not self.clock() - self.start > self.runner.budget.run)
 
     def run(self) -> None:
-        self.start, waited = self.clock(), 0.0
-        watch = self.runner.watch
+        begun, watch, first = self.clock(), self.runner.watch, math.inf
+        self.start = begun if math.isnan(self.start) else self.start
         while due := [case for case in self.cases if self._due(case)]:
+            turn = min(map(self._turn, due))
+            first = min(first, turn)
+            if turn >= first + PASSES or (turn > first and self.clock() - begun >= self.shift):
+                self.unfinished = self.shift < math.inf
+            if self.unfinished:
+                return
             if watch is None or watch.of(watch.look()) != FAR:
                 self._visit(min(due, key=self._turn))
             elif unjudged := [case for case in due if not self._result(case).judged]:
                 self._judge(unjudged[0])
-            elif waited < max(self.least_wait, self.runner.budget.wait * (self.clock() - self.start)):
+            elif self.waited < max(self.least_wait, self.runner.budget.wait * (self.clock() - self.start)):
                 self.tell(f"waiting for near processors, {len(due)} cases to go", self.done)
                 watch.sleep(LOOK_AGAIN)
-                waited += LOOK_AGAIN
+                self.waited += LOOK_AGAIN
             else:
                 break
         for case in self.cases:
@@ -82,6 +95,21 @@ class Suite:
                 self._visit(case)
         if watch and watch.one_state:
             self._call_far_near()
+
+    def carry(self) -> dict:
+        """What the next process must know besides the results, as JSON has it."""
+        watch = self.runner.watch
+        return {
+            "start": self.start, "waited": self.waited, "missed": self.missed,
+            "watch": watch and {"start": watch.start, "latencies": watch.latencies},
+        }  # fmt: skip
+
+    def take(self, carried: dict) -> None:
+        """Go on from what the process before carried."""
+        self.start, self.waited, self.missed = carried["start"], carried["waited"], carried["missed"]
+        if (watch := self.runner.watch) and carried["watch"]:
+            watch.start, watch.latencies = carried["watch"]["start"], carried["watch"]["latencies"]
+            watch.lowest = min(watch.latencies, default=math.inf)
 
     def take_limits(self, limits: Limits) -> None:
         """Shares of other limits than at first."""

@@ -1,6 +1,7 @@
 """Where the processors lie: the probe, the states learned from it, the rounds chosen by them, the visits made again."""
 
 import itertools
+import json
 import math
 import os
 import pathlib
@@ -192,8 +193,8 @@ def test_result_is_from_one_placement(states, placement, ratio, more):
         ([2.0, 2.01] * 2, 0.5, True, False),  # known well enough
         ([2.0, 2.2], 0.5, True, True),
         ([2.0, 2.2], 0.5, False, False),  # the run has taken its time
-        ([2.0, 2.2], 6.0, True, False),  # the case has
-        ([2.0, 2.2] * 10, 0.5, True, False),
+        ([2.0, 2.2], 12.5, True, False),  # the case has
+        ([2.0, 2.2] * 18, 0.5, True, False),
     ],
 )
 def test_unsure_cases_are_visited_more(ratios, raced, in_time, more):
@@ -254,6 +255,32 @@ def test_when_its_time_is_over_a_run_visits_only_those_that_were_not_visited_twi
     late = Plan({"a": [""] * 3, "b": [""] * 3}, None, replace(BUDGET, run=-1.0))
     suite.Suite(late, cases[:2]).run()
     assert late.order == "abab"
+
+
+def test_a_process_ends_with_a_pass_and_the_next_goes_on():
+    time, kept, orders = Time(), {}, []
+    carried, plans = None, {"a": [NEAR] * 3, "b": [NEAR] * 3}
+    while len(orders) < 9:
+        runner = Plan(plans, watching([80], time))
+        visits = runner.visit
+        runner.visit = lambda *given, visits=visits: (visits(*given), time.sleep(8.0))
+        cases = [Case(name, CASE.make, family="f") for name in "ab"]
+        made = suite.Suite(runner, cases, kept, clock=time.clock, shift=10.0)
+        if carried:
+            made.take(json.loads(json.dumps(carried)))
+        made.run()
+        orders.append(runner.order)
+        if not made.unfinished:
+            break
+        carried = made.carry()
+    assert orders == ["ab", "ab", "ab"] and made.start == 0 and made.done == made.visits
+    assert len(made.runner.watch.latencies) > 3 and made.runner.watch.lowest == pytest.approx(80e-9)
+    # Quick passes: so many of them at most. Alone in a process, a run stays there.
+    for shift, count in ((1e6, suite.PASSES), (math.inf, 5)):
+        runner = Plan({"a": [""] * 5}, None, replace(BUDGET, visits=5, precise=0.0))
+        made = suite.Suite(runner, [Case("a", CASE.make, family="f")], shift=shift)
+        made.run()
+        assert runner.order == "a" * count and made.unfinished == (shift < math.inf)
 
 
 def test_results_are_judged_while_processors_are_far():

@@ -15,7 +15,7 @@ from minitorch_backend.bench import clock, race, statistics
 from minitorch_backend.bench.race import Budget, Lane
 from minitorch_backend.bench.results import Result, Run, compare
 from minitorch_backend.bench.runner import FEWEST_VISITS
-from minitorch_backend.bench.statistics import Estimate, combine, median_interval, ratio, verdict
+from minitorch_backend.bench.statistics import Estimate, combine, median_interval, ratio, undisturbed, verdict
 
 
 class Machine:
@@ -48,12 +48,13 @@ class SimulatedClock:
 def simulate(seed, rival, ours, budget=FULL, apart=0.01, **noise):
     """The estimate of a whole case, whose visits differ by ``apart``."""
     machine, source = Machine(seed, **noise), np.random.default_rng([seed, 1])
-    visits = []
+    visits, times = [], []
     for _ in range(budget.visits):
         here = np.array([rival, ours]) * np.exp(source.normal(0, apart / np.sqrt(2), size=2))
         rounds = race.run([Lane(lambda: None, SimulatedClock(machine, seconds)) for seconds in here], budget)
         visits.append(ratio(*rounds.times))
-        found = combine(visits, budget.apart)
+        times.append([float(np.median(lane)) for lane in rounds.times])
+        found = combine([visits[i] for i in undisturbed(times)], budget.apart)
         if len(visits) >= FEWEST_VISITS and found.high <= found.value * (1 + budget.precise):
             break
     return found
@@ -79,6 +80,23 @@ def test_ratio_of_ten_runs_spreads_little():
     logs = np.log([simulate(seed, 5e-3, 2e-3, apart=0.0).value for seed in range(60)])
     assert 3.08 * logs.std() <= 0.05  # the range of ten normal values is 3.08 standard deviations, on average
     assert abs(np.median(logs) - np.log(2.5)) < 0.01
+
+
+def test_visits_in_which_a_side_was_slowed_are_left_out():
+    quiet = [1.0, 2.0]
+    assert undisturbed([quiet, [1.0, 4.0], [9.0, 2.0]]) == [0, 1, 2]  # too few to tell
+    times = [[1.1, 2.0], [1.0, 2.4], quiet, [1.2, 2.1], [1.05, 2.2]]
+    assert undisturbed(times) == [0, 2, 4]
+    assert undisturbed([row[::-1] for row in times]) == [0, 2, 4]  # the sides are treated alike
+    # Never both quiet: the least disturbed quarter.
+    assert undisturbed([[1.0, 4.0], [2.0, 2.0], [1.5, 2.9], [1.9, 2.1], [1.0, 9.0]]) == [2, 3]
+    # A neighbour slows what lives in the cache half of the time, by up to three times: the ratio stays the undisturbed.
+    source, found = np.random.default_rng(0), []
+    for _ in range(200):
+        slow = np.where(source.random(20) < 0.5, source.uniform(1, 3, 20), 1.0)
+        times = np.exp(source.normal(0, 0.02, (20, 2))) * np.stack([np.full(20, 10.0), slow], axis=1)
+        found.append(math.exp(np.mean(np.log(times[:, 0] / times[:, 1])[undisturbed(times)])))
+    assert np.std(found) < 0.15 and 9.5 < np.mean(found) < 10.1
 
 
 def test_visits_that_differ_widen_the_interval():

@@ -84,6 +84,45 @@ def test_the_run_goes_on_without_what_hangs_or_dies(folder, tmp_path):
     assert "did not end within 8 s" in done.stdout and "3 not timed" in done.stdout
 
 
+def test_a_pass_is_made_in_a_process_of_its_own(folder, tmp_path):
+    """... when it took long enough; here one pass does. What is printed is printed once."""
+    out, seen = tmp_path / "r.jsonl", tmp_path / "seen"
+    resumable(out)
+    (folder / "bad.py").write_text(
+        textwrap.dedent(f"""
+        import os
+        import torch
+        from minitorch_backend.bench import placement, suite
+        from minitorch_backend.bench.case import Case, forward
+
+        suite.PASSES = 1
+        placement.find = lambda backend: None
+
+        def noted(setup):
+            with open({str(seen)!r}, "a") as file:
+                file.write(f"{{os.getpid()}}\\n")
+            return forward(torch.exp, setup.normal(64))
+
+        CASES = [Case(name, noted, backends=("cpu", "cuda")) for name in ("a", "b")]
+    """)
+    )
+    started = command(folder, out, "--resume", "--threads", str(torch.get_num_threads()))
+    done = subprocess.run(started, capture_output=True, text=True, timeout=300)
+    assert done.returncode == 0, done.stdout + done.stderr
+    found = results.read(out).results
+    visits = [len(found[name].visits) for name in ("bad/a", "bad/b")]
+    assert all(found[name].timed for name in found) and len(found) == 2
+    if machine_is_cpu():
+        assert min(visits) >= 2 and len(set(seen.read_text().split())) >= 2
+    assert done.stdout.count("Limits of this machine") == 1 and done.stdout.count(f"results: {out}") == 1
+
+
+def machine_is_cpu():
+    from minitorch_backend import _C
+
+    return _C.backend_name() == "cpu"
+
+
 def test_an_interrupt_ends_the_run_with_what_it_has(folder, tmp_path):
     out = tmp_path / "r.jsonl"
     resumable(out)
