@@ -21,6 +21,8 @@ _FLOAT = r"f[n]?m(?:add|sub)\d+|sqrt|rndscale|round|cvt\w+|blendm|getexp|scalef"
 PACKED = rf"v(?:{_INTEGER}|{_FLOAT})\w*"
 SYMBOL = re.compile(r"^[0-9a-f]+ <minitorch::\w+::engine::BlockOf<minitorch::functors::\w+::(\w+)<float>,.*>::run\(")
 
+PROBE_CHAINS = 12  # kChains in probe.cpp
+
 _SPECIAL = "branches on the size of the argument: series, recurrences and asymptotic forms"
 _RECURRENCE = "a recurrence as long as the element's order"
 SCALAR = {
@@ -58,6 +60,14 @@ def check(build: pathlib.Path, isa: str) -> tuple[set[str], set[str]]:
     return vectorised, scalar
 
 
+def chains_of_the_probe(build: pathlib.Path, isa: str) -> int:
+    """Multiply-adds in the loops that measure the float32 and float64 peak; with fewer than they count it is wrong."""
+    path = build / f"CMakeFiles/kernels_{isa}.dir/csrc/kernels/cpu/probe.cpp.o"
+    command = ["objdump", "-d", "--no-show-raw-insn", str(path)]
+    text = subprocess.run(command, check=True, capture_output=True, text=True).stdout
+    return len(re.findall(r"\tvfmadd\w*p[sd]\s", text))
+
+
 def main() -> int:
     build = pathlib.Path(sys.argv[1])
     if shutil.which("objdump") is None:
@@ -68,6 +78,9 @@ def main() -> int:
         vectorised, scalar = check(build, isa)
         if not vectorised:
             print(f"no pointwise objects for {isa} in {build}: run 'make setup' first")
+            status = 1
+        elif (chains := chains_of_the_probe(build, isa)) < 2 * PROBE_CHAINS:
+            print(f"{isa}: {chains} multiply-adds in probe.cpp, of 2 x {PROBE_CHAINS} that it counts")
             status = 1
         for name in sorted(scalar - SCALAR.keys()):
             print(f"{isa}: the loop of {name}<float> is not vectorised")
