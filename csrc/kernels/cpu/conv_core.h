@@ -36,9 +36,9 @@ class Array {
   Array(const Array& o) {
     for (const T& x : o) push_back(x);
   }
-  Array(Array&& o) noexcept { *this = std::move(o); }
+  Array(Array&& o) noexcept { swap(o); }
   Array& operator=(Array o) noexcept {
-    std::swap(data_, o.data_), std::swap(size_, o.size_), std::swap(room_, o.room_);
+    swap(o);
     return *this;
   }
   ~Array() { free(data_); }
@@ -58,6 +58,7 @@ class Array {
   MT_INLINE T* end() const { return data_ + size_; }
 
  private:
+  MT_INLINE void swap(Array& o) { std::swap(data_, o.data_), std::swap(size_, o.size_), std::swap(room_, o.room_); }
   T* data_ = nullptr;
   int64_t size_ = 0, room_ = 0;
 };
@@ -136,12 +137,50 @@ void make_depth_offsets(const Gather& g, const Stage& stage, int64_t* offset);
 // The same for the weight.
 void make_weight_offsets(const Gather& g, int64_t* offset);
 
+// Where the processor multiplies pairs of bfloat16 (gemm_core.h), two channels share the place of one float: a staged
+// block of half as many channels, and weights to match.
+MT_INLINE float join(float low, float high) {
+  uint32_t a, b;
+  memcpy(&a, &low, sizeof(a)), memcpy(&b, &high, sizeof(b));
+  a = a >> 16 | (b & 0xffff0000u);
+  memcpy(&low, &a, sizeof(a));
+  return low;
+}
+
+// What both ways to multiply weights (rows x depth * taps) by patches (depth * taps x positions) begin with.
+struct DensePlan {
+  Gather g;  // counts channels in pairs if they are joined
+  int64_t channels;
+  bool pairs;
+  Items items;
+  Stage stage;
+  int64_t depth, kc;  // of the sums, and of one pass over them
+  int64_t *staged_offset, *weight_offset;
+  bool dense;  // weight_offset[k] = k
+};
+template <class S>
+DensePlan make_dense_plan(const Gather& g);
+// Stages all channels of a group, as pairs or as plain elements. Uses Scratch::packed_a.
+template <class S>
+void stage_group(const DensePlan& plan, const Item& item, int64_t group, Element<S>* block);
+
 // The storage types that the templates below are built for.
 #define MT_CONV_STORAGE_TYPES(X) X(float) X(double) X(BFloat16) X(Half) X(uint64_t)
 
 // The target of a dense gather: matrix products on panels of patches.
 template <class S>
 void gather_dense(const Gather& g);
+// The same with the output channels in the lanes of vectors, where they fill four fifths of them, and positions about
+// half a tile.
+template <class S>
+MT_INLINE bool fills_lanes(const Gather& g) {
+  constexpr int64_t kStep = kLanes<Element<S>>;
+  const int64_t taps = g.taps[0].size() * g.taps[1].size() * g.taps[2].size();
+  return g.depth * taps > 0 && 5 * g.rows >= 4 * ceil_div(g.rows, kStep) * kStep &&
+         4 * g.count[2] >= gemm::kMaxRows - 2;
+}
+template <class S>
+void gather_direct(const Gather& g);
 // One source channel per group.
 template <class S>
 void gather_depthwise(const Gather& g);
@@ -158,6 +197,8 @@ void weight_depthwise_last(const Gather& g);
 // weight = sum over positions of target * patches: the gradient with respect to the weight, with a forward gather.
 template <class S>
 void weight_dense(const Gather& g);
+template <class S>
+void weight_direct(const Gather& g);
 template <class S>
 void weight_depthwise(const Gather& g);
 

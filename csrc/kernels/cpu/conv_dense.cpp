@@ -14,13 +14,7 @@ using gemm::Output;
 using gemm::scratch;
 using gemm::Scratch;
 
-// Longer sums would cost accuracy: with these the error is at most native's. Where native scatters, as it does in small
-// problems, it adds up each tap's own sum, and shorter sums are needed to be as near.
-constexpr int64_t kBlockK = 160;
-constexpr int64_t kShortBlockK = 32;
-constexpr int64_t kFewProducts = int64_t{1} << 22;
 constexpr int64_t kBlockColumns = 256;
-constexpr int64_t kPositions = 256;
 
 // How the columns of a panel lie in the staged block: pieces of rows, each moved as one vector, or as half a vector
 // where no row is longer. What a move writes too much is overwritten by what follows.
@@ -94,35 +88,6 @@ void pack_weights(const Gather& g, const int64_t* offset, bool dense, int64_t gr
   }
 }
 
-// Where the processor multiplies pairs of bfloat16 (gemm_core.h), two channels share the place of one float: a staged
-// block of half as many channels, and weights to match, of which only the packing differs from plain elements.
-constexpr int64_t kPairedChannels = 32;  // that are staged wide before they are joined
-MT_INLINE float join(float low, float high) {
-  uint32_t a, b;
-  memcpy(&a, &low, sizeof(a)), memcpy(&b, &high, sizeof(b));
-  a = a >> 16 | (b & 0xffff0000u);
-  memcpy(&low, &a, sizeof(a));
-  return low;
-}
-
-void stage_pairs(const Gather& g, const Stage& stage, const Item& item, int64_t c0, float* wide, float* block) {
-  const int64_t size = stage.channel, joined = ceil_div(g.depth, 2);
-  for (int64_t c = 0; c < g.depth; c += kPairedChannels) {
-    const int64_t channels = min64(kPairedChannels, g.depth - c);
-    stage_source<BFloat16>(g, stage, item, c0 + c, channels, wide);
-    for (int64_t n = 0; n < item.n1 - item.n0; n++)
-      for (int64_t p = 0; p < channels; p += 2) {
-        const float* const even = wide + (n * channels + p) * size;
-        float* const to = block + (n * joined + (c + p) / 2) * size;
-        if (p + 1 < channels) {
-          for (int64_t v = 0; v < size; v++) to[v] = join(even[v], even[v + size]);
-        } else {
-          for (int64_t v = 0; v < size; v++) to[v] = join(even[v], 0);
-        }
-      }
-  }
-}
-
 void pack_weight_pairs(const Gather& g, const int64_t* offset, int64_t taps, int64_t group, int64_t r0, int64_t r1,
                        int64_t k0, int64_t k1, float* dst) {
   const BFloat16* w = reinterpret_cast<const BFloat16*>(g.weight.data) + group * g.weight_group;
@@ -145,28 +110,17 @@ template <class S>
 void gather_dense(const Gather& whole) {
   using E = Element<S>;
   constexpr bool kNarrow = !std::is_same_v<S, E>;
-  const bool pairs = std::is_same_v<S, BFloat16> && whole.depth > 1 && gemm::has_pair_products();
-  Gather g = whole;
-  if (pairs) g.depth = ceil_div(whole.depth, 2), g.weight_channel *= 2;
-  const int64_t threads = num_threads();
-  const Items items = make_items(g, ceil_div(threads, g.groups), kPositions, sizeof(E));
-  const Stage stage = make_stage(g, items);
-  const int64_t depth = g.depth * stage.tap_offset.size();
-  const int64_t products = g.batch * g.groups * g.count[0] * g.count[1] * g.count[2] * g.rows * depth;
-  const int64_t passes = max64(1, ceil_div(depth, g.scattered && products <= kFewProducts ? kShortBlockK : kBlockK));
-  const int64_t kc = ceil_div(depth, passes);
+  const DensePlan plan = make_dense_plan<S>(whole);
+  const Gather& g = plan.g;
+  const Items& items = plan.items;
+  const Stage& stage = plan.stage;
+  const bool pairs = plan.pairs;
+  const int64_t threads = num_threads(), depth = plan.depth, kc = plan.kc;
 
   // Where there are too few items for the threads, rows are split as well.
   const int64_t tasks = items.size() * g.groups;
   const int64_t chunks = tasks >= threads ? 1 : min64(ceil_div(threads, tasks), ceil_div(g.rows, 2 * gemm::kRows<E>));
   const auto chunk_begin = [&](int64_t c) { return g.rows * c / chunks; };
-
-  int64_t* const staged_offset = scratch<int64_t>(Scratch::columns, 2 * depth + 1);
-  int64_t* const weight_offset = staged_offset + depth;
-  make_depth_offsets(g, stage, staged_offset);
-  make_weight_offsets(g, weight_offset);
-  bool dense = true;
-  for (int64_t k = 0; k < depth; k++) dense = dense && weight_offset[k] == k;
 
   E* const weights = scratch<E>(Scratch::weights, g.groups * g.rows * depth + kLanes<E>);
   parallel_for(g.groups * chunks, max64(1, 65536 / (g.rows * depth + 1)), [&](int64_t begin, int64_t end_task) {
@@ -178,11 +132,11 @@ void gather_dense(const Gather& whole) {
         const int64_t end = min64(k + kc, depth);
         if constexpr (std::is_same_v<S, BFloat16>) {
           if (pairs) {
-            pack_weight_pairs(whole, weight_offset, stage.tap_offset.size(), group, r0, r1, k, end, panel);
+            pack_weight_pairs(whole, plan.weight_offset, stage.tap_offset.size(), group, r0, r1, k, end, panel);
             continue;
           }
         }
-        pack_weights<S>(g, weight_offset, dense, group, r0, r1, k, end, panel);
+        pack_weights<S>(g, plan.weight_offset, plan.dense, group, r0, r1, k, end, panel);
       }
     }
   });
@@ -202,12 +156,7 @@ void gather_dense(const Gather& whole) {
       const int64_t chunk = t % chunks, group = t / chunks % g.groups;
       const Item item = items.get(g, t / chunks / g.groups);
       const int64_t r0 = chunk_begin(chunk), r1 = chunk_begin(chunk + 1);
-      if (pairs)
-        stage_pairs(whole, stage, item, group * whole.depth,
-                    scratch<float>(Scratch::packed_a, items.images * kPairedChannels * stage.channel),
-                    reinterpret_cast<float*>(staged));
-      else
-        stage_source<S>(g, stage, item, group * g.depth, g.depth, staged);
+      stage_group<S>(plan, item, group, staged);
       const int64_t row_count = make_rows(g, stage, item, g.depth, rows);
       const int64_t positions = row_count * g.count[2];
 
@@ -228,7 +177,7 @@ void gather_dense(const Gather& whole) {
         out.d_row = g.bias_stride;
         out.beta = E(1);
       }
-      if (kNarrow && passes > 1) out.partial = scratch<E>(Scratch::partial, (r1 - r0) * kBlockColumns);
+      if (kNarrow && kc < depth) out.partial = scratch<E>(Scratch::partial, (r1 - r0) * kBlockColumns);
       out.partial_row = kBlockColumns;
 
       const E* const panel_weights = weights + (group * g.rows + r0) * depth;
@@ -243,10 +192,11 @@ void gather_dense(const Gather& whole) {
             const Moves moves = make_moves<E>(rows, g.count[2], j + q, width);
             const int padded = static_cast<int>(gemm::padded_columns<E>(width));
             if (moves.half)
-              pack_patches<E, gemm::kVectorBytes / 2>(staged, staged_offset + k, deep, moves, padded,
+              pack_patches<E, gemm::kVectorBytes / 2>(staged, plan.staged_offset + k, deep, moves, padded,
                                                       packed + q * deep);
             else
-              pack_patches<E, gemm::kVectorBytes>(staged, staged_offset + k, deep, moves, padded, packed + q * deep);
+              pack_patches<E, gemm::kVectorBytes>(staged, plan.staged_offset + k, deep, moves, padded,
+                                                  packed + q * deep);
           }
           gemm::multiply_block<S>(panel_weights + (r1 - r0) * k, r1 - r0, packed, cols, deep, block, 0, j, k == 0,
                                   k + deep == depth, pairs);

@@ -1,5 +1,5 @@
 // Which method computes a convolution: a plain matrix product for kernels of 1, direct filtering for one channel in a
-// group, and the gathering matrix product for the rest.
+// group, and the gathering matrix product for the rest, with channels in the lanes where they fill them.
 #include "kernels/convolution.h"
 
 #include <cstring>
@@ -54,6 +54,22 @@ void pointwise(const ConvArgs& a, const ConvTensor& from, const ConvTensor& to, 
 
 bool is_empty(const int64_t* size) { return size[0] == 0 || size[1] == 0 || size[2] == 0; }
 
+template <class S>
+void gather_product(const Gather& g) {
+  if constexpr (is_floating_v<S>) {
+    if (fills_lanes<S>(g)) return gather_direct<S>(g);
+  }
+  gather_dense<S>(g);
+}
+
+template <class S>
+void weight_product(const Gather& g) {
+  if constexpr (is_floating_v<S> && !std::is_same_v<S, BFloat16>) {  // which weight_dense multiplies in pairs
+    if (fills_lanes<S>(g)) return weight_direct<S>(g);
+  }
+  weight_dense<S>(g);
+}
+
 void gather(const char* name, const ConvArgs& a, const Gather& g) {
   if (g.rows == 0 || is_empty(g.count)) return;
   with_type(name, a.dtype, [&](auto tag) {
@@ -63,7 +79,7 @@ void gather(const char* name, const ConvArgs& a, const Gather& g) {
     else if (g.depth == 1 && g.rows <= 2)
       gather_depthwise<S>(g);
     else
-      gather_dense<S>(g);
+      gather_product<S>(g);
   });
 }
 
@@ -145,7 +161,7 @@ void backward_weight(const ConvArgs& a) {
     } else if (g.depth == 1 && g.rows <= 2) {
       weight_depthwise<S>(g);
     } else {
-      weight_dense<S>(g);
+      weight_product<S>(g);
     }
   });
 }
