@@ -57,6 +57,17 @@ def test_max_pool_layouts_and_dtypes(dims, layout, dtype):
     both(lambda x: MAX[dims](x, 3, 2, 1, return_indices=True), x, dtype)
 
 
+@pytest.mark.parametrize("dtype", FLOATS)
+@pytest.mark.parametrize("channels", [16, 71, 130])
+def test_max_pool_of_many_channels(channels, dtype):
+    torch.manual_seed(channels)
+    x = torch.randint(-9, 9, (2, channels, 7, 6)).to(dtype).contiguous(memory_format=torch.channels_last)  # with ties
+    x[0, 3, 2, 2] = x[1, channels - 1, 6, 5] = float("nan")
+    x[1, 5] = -float("inf")
+    both(lambda x: F.max_pool2d(x, 3, 2, 1, return_indices=True), x, dtype)
+    both(lambda x: F.max_pool2d(x, (3, 2), 1, (1, 0), 2), x, dtype)
+
+
 @pytest.mark.parametrize("dtype", INTS)
 def test_max_pool_integers(dtype):
     for x in (distinct((2, 3, 6, 8), dtype), arrange(distinct((2, 3, 6, 8), dtype), "channels_last")):

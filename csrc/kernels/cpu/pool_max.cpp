@@ -3,6 +3,7 @@
 #include <limits>
 
 #include "kernels/cpu/cast.h"
+#include "kernels/cpu/gemm_convert.h"
 #include "kernels/cpu/pool_windows.h"
 
 namespace minitorch {
@@ -70,6 +71,73 @@ void max_element(const T* x, T* y, int64_t* index, const int64_t (&in)[3], const
     }
   *y = static_cast<T>(best);
   *index = at;
+}
+
+// Vectors of positions, as wide as the values: 32 bits beside floats.
+template <class C>
+using Position = std::conditional_t<sizeof(C) == 8, int64_t, int32_t>;
+
+// One pixel of floating-point channels, block by block of kBlocks vectors whose best values and positions stay in
+// registers. Positions must fit Position<C>.
+template <class T, int kBlocks, bool kIndices>
+MT_INLINE void max_channels(const T* x, T* y, int64_t* indices, const int64_t (&in)[3], int64_t lanes,
+                            const Axis (&axes)[3], int64_t od, int64_t oh, int64_t ow, int64_t from, int last) {
+  using C = compute_t<T>;
+  using Values = gemm::Vector<C>;
+  using Positions = gemm::Vector<Position<C>>;
+  constexpr int kStep = gemm::kLanes<C>;
+  const Axis &a = axes[0], &b = axes[1], &c = axes[2];
+  const auto load = [&](const T* p, int v) __attribute__((always_inline)) {
+    return v + 1 < kBlocks || last == kStep ? gemm::load_widened(p + v * kStep)
+                                            : gemm::load_lanes(p + v * kStep, 0, last);
+  };
+  Values best[kBlocks];
+  Positions at[kBlocks];
+  const auto first = static_cast<Position<C>>((a.start[od] * in[1] + b.start[oh]) * in[2] + c.start[ow]);
+  for (int v = 0; v < kBlocks; v++) best[v] = lowest<T>() - Values{}, at[v] = first - Positions{};
+  for (int64_t d = a.start[od]; d < a.end[od]; d += a.step)
+    for (int64_t h = b.start[oh]; h < b.end[oh]; h += b.step)
+      for (int64_t w = c.start[ow]; w < c.end[ow]; w += c.step) {
+        const int64_t position = (d * in[1] + h) * in[2] + w;
+        const T* const p = x + position * lanes + from;
+#pragma GCC unroll 4
+        for (int v = 0; v < kBlocks; v++) {
+          const Values value = load(p, v);
+          const auto m = (value > best[v]) | (value != value);
+          best[v] = m ? value : best[v];
+          if constexpr (kIndices) at[v] = m ? static_cast<Position<C>>(position) - Positions{} : at[v];
+        }
+      }
+  for (int v = 0; v < kBlocks; v++) {
+    const int n = v + 1 < kBlocks ? kStep : last;
+    gemm::store_narrowed(y + from + v * kStep, best[v], n);
+    if constexpr (kIndices)
+      for (int i = 0; i < n; i++) indices[from + v * kStep + i] = at[v][i];
+  }
+}
+
+// Channels last, pixel by pixel.
+template <class T, bool kIndices>
+void max_vectors(const MaxPoolArgs& args) {
+  constexpr int kStep = gemm::kLanes<compute_t<T>>, kBlocks = 4;
+  const PoolShape& s = args.shape;
+  const Axis axes[3] = {{s, args.window, 0}, {s, args.window, 1}, {s, args.window, 2}};
+  const int64_t in = elements(s.in) * s.c, out = elements(s.out) * s.c;
+  const int64_t window = axes[0].valid(0) * axes[1].valid(0) * axes[2].valid(0);
+  for_output_rows(s, s.n, s.out[2] * s.c * window, [&](int64_t image, int64_t od, int64_t oh) {
+    const int64_t row = image * out + (od * s.out[1] + oh) * s.out[2] * s.c;
+    const T* x = static_cast<const T*>(args.x) + image * in;
+    for (int64_t ow = 0; ow < s.out[2]; ow++) {
+      T* const y = static_cast<T*>(args.y) + row + ow * s.c;
+      int64_t* const indices = kIndices ? static_cast<int64_t*>(args.indices) + row + ow * s.c : nullptr;
+      int64_t c = 0;
+      for (; c + kBlocks * kStep <= s.c; c += kBlocks * kStep)
+        max_channels<T, kBlocks, kIndices>(x, y, indices, s.in, s.c, axes, od, oh, ow, c, kStep);
+      for (; c < s.c; c += kStep)
+        max_channels<T, 1, kIndices>(x, y, indices, s.in, s.c, axes, od, oh, ow, c,
+                                     static_cast<int>(std::min<int64_t>(kStep, s.c - c)));
+    }
+  });
 }
 
 template <class T>
@@ -149,6 +217,8 @@ void max_pool(const MaxPoolArgs& a) {
     if constexpr (is_floating_v<T>) {  // integers are rare here: one way is enough
       if (rows && a.indices == nullptr) return max_rows<T, false>(a);
       if (rows) return max_rows<T, true>(a);
+      if (a.shape.channels_last && elements(a.shape.in) < std::numeric_limits<int32_t>::max())
+        return a.indices == nullptr ? max_vectors<T, false>(a) : max_vectors<T, true>(a);
     }
     if (a.indices != nullptr) return max_pixels<T>(a);
     MaxPoolArgs whole = a;
