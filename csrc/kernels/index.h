@@ -19,8 +19,8 @@ struct IndexArgs {
   int ndim = 0;
   int num_indices = 0;
   bool allow_negative = true;  // -size..-1 count from the end
-  // Reads: check every index before anything is written. Not needed for an output that nobody sees if the call fails;
-  // then indices are checked piece by piece, while they are in cache.
+  // Check every index before anything is written. Not needed for an output that nobody sees if the call fails; then
+  // indices are checked piece by piece, while they are in cache.
   bool check_first = true;
   // Writes: keep their order on a GPU too, where it costs a sort.
   bool ordered = false;

@@ -6,7 +6,7 @@
 #include <ATen/ops/index_add_meta.h>
 #include <ATen/ops/index_reduce_meta.h>
 #include <ATen/ops/one_hot_native.h>
-#include <ATen/ops/scatter_add_native.h>
+#include <ATen/ops/scatter_add_meta.h>
 #include <ATen/ops/scatter_native.h>
 #include <ATen/ops/scatter_reduce_native.h>
 
@@ -52,16 +52,20 @@ void check_reducible(const Tensor& self, const ReductionType& op) {
                               toString(self.scalar_type()), "'");
 }
 
-void write_along(const Tensor& self, int64_t dim, const Tensor& index, const Tensor& values, IndexWrite op) {
+// `fresh`: nobody sees self if an index is out of bounds.
+void write_along(const Tensor& self, int64_t dim, const Tensor& index, const Tensor& values, IndexWrite op,
+                 bool fresh = false) {
   if (op != IndexWrite::assign && at::isReducedFloatingType(self.scalar_type())) {
     // Like native: 16-bit floats are reduced in float and rounded once.
     const Tensor wide = self.to(at::kFloat);
-    write_along(wide, dim, index, values.to(at::kFloat), op);
+    write_along(wide, dim, index, values.to(at::kFloat), op, true);
     self.copy_(wide);
     return;
   }
   const Tensor longs = as_long(index);
-  with_gather_errors([&] { index_write_kernel(along_dim(values, self, dim, longs), op); }, dim);
+  IndexArgs args = along_dim(values, self, dim, longs);
+  args.check_first = !fresh;
+  with_gather_errors([&] { index_write_kernel(args, op); }, dim);
 }
 
 void gather_stub(const Tensor& result, const Tensor& self, int64_t dim, const Tensor& index) {
@@ -79,9 +83,15 @@ void scatter_fill_stub(const Tensor& self, int64_t dim, const Tensor& index, con
   write_along(self, dim, index, at::scalar_tensor(value, self.options()), IndexWrite::assign);
 }
 
-void scatter_add_stub(const Tensor& self, int64_t dim, const Tensor& index, const Tensor& src) {
-  write_along(self, dim, index, src, IndexWrite::add);
-}
+// PyTorch's own implementation does not say whether the result is new.
+struct ScatterAdd : at::meta::structured_scatter_add {
+  void impl(const Tensor& self, int64_t dim, const Tensor& index, const Tensor& src, const Tensor& out) {
+    const bool in_place = out.is_same(self);
+    if (!in_place) out.copy_(self);
+    if (index.numel() == 0) return;
+    write_along(out, at::maybe_wrap_dim(dim, self.dim()), index, src, IndexWrite::add, !in_place && unseen(out));
+  }
+};
 
 void scatter_reduce_stub(const Tensor& self, int64_t dim, const Tensor& index, const Tensor& src,
                          const ReductionType& op) {
@@ -240,7 +250,6 @@ namespace at::native {
 REGISTER_PRIVATEUSE1_DISPATCH(gather_stub, &minitorch::gather_stub)
 REGISTER_PRIVATEUSE1_DISPATCH(scatter_stub, &minitorch::scatter_stub)
 REGISTER_PRIVATEUSE1_DISPATCH(scatter_fill_stub, &minitorch::scatter_fill_stub)
-REGISTER_PRIVATEUSE1_DISPATCH(scatter_add_stub, &minitorch::scatter_add_stub)
 REGISTER_PRIVATEUSE1_DISPATCH(scatter_reduce_stub, &minitorch::scatter_reduce_stub)
 REGISTER_PRIVATEUSE1_DISPATCH(scatter_reduce_two_stub, &minitorch::scatter_reduce_stub)
 REGISTER_PRIVATEUSE1_DISPATCH(scatter_scalar_reduce_stub, &minitorch::scatter_scalar_reduce_stub)
@@ -255,7 +264,7 @@ MT_OPERATORS(aten, PrivateUse1, m) {
   structured<at::native::structured_scatter_reduce_out>(m, "scatter.reduce", "scatter_.reduce", "scatter.reduce_out");
   structured<at::native::structured_scatter_value_reduce_out>(m, "scatter.value_reduce", "scatter_.value_reduce",
                                                               "scatter.value_reduce_out");
-  structured<at::native::structured_scatter_add>(m, "scatter_add", "scatter_add_", "scatter_add.out");
+  structured<ScatterAdd>(m, "scatter_add", "scatter_add_", "scatter_add.out");
   structured<at::native::structured_scatter_reduce_two>(m, "scatter_reduce.two", "scatter_reduce_.two",
                                                         "scatter_reduce.two_out");
   structured<IndexAdd>(m, "index_add", "index_add_", "index_add.out");

@@ -204,6 +204,15 @@ def test_bad_index_changes_nothing(name, bad):
     check_error(BAD_INDEX[name], values(3, 4), torch.tensor(bad))
 
 
+@pytest.mark.parametrize("bad", [-1, 900])
+def test_bad_index_far_into_a_sum(bad):
+    x, index = values(40, 900), torch.randint(0, 900, (40, 900))
+    index[39, 880] = bad
+    check_error(lambda x, i: x.scatter_add(1, i, x), x, index)
+    check_error(lambda x, i: x.scatter_add_(1, i, x.clone()), x, index)
+    check_error(lambda x, i: x.bfloat16().scatter_add(1, i, x.bfloat16()), x, index)
+
+
 def test_other_index_errors():
     x, i = values(3, 4), torch.tensor([0, 1])
     check_error(lambda x, i: x[i.float()], x, i)

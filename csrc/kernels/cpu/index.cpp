@@ -32,21 +32,6 @@ IndexArgs distinct_indices(const IndexArgs& a, int k) {
   return one;
 }
 
-bool all_within(const char* p, int64_t stride, int64_t n, int64_t low, int64_t high) {
-  int64_t smallest = std::numeric_limits<int64_t>::max(), largest = std::numeric_limits<int64_t>::min();
-  const auto see = [&](int64_t i) {
-    smallest = i < smallest ? i : smallest;
-    largest = i > largest ? i : largest;
-  };
-  if (stride == sizeof(int64_t)) {
-    const int64_t* index = reinterpret_cast<const int64_t*>(p);
-    for (int64_t i = 0; i < n; i++) see(index[i]);
-  } else {
-    for (int64_t i = 0; i < n; i++) see(*reinterpret_cast<const int64_t*>(p + i * stride));
-  }
-  return smallest >= low && largest < high;
-}
-
 template <class T>
 MT_INLINE void read_row(char* out, int64_t out_stride, const char* in, int64_t in_stride, int64_t n) {
   constexpr int64_t size = sizeof(T);
@@ -75,11 +60,6 @@ bool rows_repeat_indices(const IndexArgs& a) {
     for (int d = 1; d < a.ndim; d++)
       if (a.index_strides[k][d] != 0) return false;
   return a.ndim > 1;
-}
-
-// One contiguous index tensor is checked block by block where check_first allows it.
-bool checks_while_reading(const IndexArgs& a) {
-  return !a.check_first && a.num_indices == 1 && a.index_strides[0][0] == sizeof(int64_t) && !rows_repeat_indices(a);
 }
 
 template <class T>
@@ -134,15 +114,14 @@ void read(const IndexArgs& a) {
     });
     return;
   }
-  const bool check_here = checks_while_reading(a);
-  const int64_t low = a.allow_negative ? -a.indexed_size[0] : 0;
+  const bool check_here = checks_in_blocks(a);
   std::atomic<bool> bad{false};
   parallel_for(a.numel, kIndexGrain, [&](int64_t begin, int64_t end) {
     walk_rows(a, begin, end, [&](const IndexRow& row, int64_t n) {
       int64_t buffer[kIndexBlock];
       for (int64_t i = 0; i < n; i += kIndexBlock) {
         const int64_t m = std::min(kIndexBlock, n - i);
-        if (check_here && !all_within(row.index[0] + i * sizeof(int64_t), sizeof(int64_t), m, low, a.indexed_size[0])) {
+        if (check_here && !block_within(a, row, i, m)) {
           bad = true;
           return;
         }
@@ -156,7 +135,7 @@ void read(const IndexArgs& a) {
 
 void index_read(const IndexArgs& a) {
   if (a.numel == 0) return;
-  if (!checks_while_reading(a)) validate_indices(a);
+  if (!checks_in_blocks(a) || rows_repeat_indices(a)) validate_indices(a);
   with_element_size(static_cast<int64_t>(size_of(a.dtype)), [&](auto tag) { read<typename decltype(tag)::type>(a); });
 }
 

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstdint>
 #include <cstring>
+#include <limits>
 
 #include "kernels/index.h"
 #include "core/parallel.h"
@@ -102,6 +103,31 @@ inline RowIndices row_indices(const IndexArgs& a, const IndexRow& row, int64_t f
     }
   }
   return {buffer, 0, 1};
+}
+
+MT_INLINE bool all_within(const char* p, int64_t stride, int64_t n, int64_t low, int64_t high) {
+  int64_t smallest = std::numeric_limits<int64_t>::max(), largest = std::numeric_limits<int64_t>::min();
+  const auto see = [&](int64_t i) {
+    smallest = i < smallest ? i : smallest;
+    largest = i > largest ? i : largest;
+  };
+  if (stride == sizeof(int64_t)) {
+    const int64_t* index = reinterpret_cast<const int64_t*>(p);
+    for (int64_t i = 0; i < n; i++) see(index[i]);
+  } else {
+    for (int64_t i = 0; i < n; i++) see(*reinterpret_cast<const int64_t*>(p + i * stride));
+  }
+  return smallest >= low && largest < high;
+}
+
+// One contiguous index tensor is checked block by block where check_first allows it.
+inline bool checks_in_blocks(const IndexArgs& a) {
+  return !a.check_first && a.num_indices == 1 && a.index_strides[0][0] == sizeof(int64_t);
+}
+// Elements [first, first + n) of such a row.
+MT_INLINE bool block_within(const IndexArgs& a, const IndexRow& row, int64_t first, int64_t n) {
+  return all_within(row.index[0] + first * sizeof(int64_t), sizeof(int64_t), n,
+                    a.allow_negative ? -a.indexed_size[0] : 0, a.indexed_size[0]);
 }
 
 // Throws IndexOutOfRange unless every index is within its bounds.

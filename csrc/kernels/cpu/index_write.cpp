@@ -236,13 +236,20 @@ void add_grouped_rows(const IndexArgs& a, const IndexRange& range, int along) {
   });
 }
 
-void write_points(const IndexArgs& a, const Writer& writer, const IndexRange& range) {
+// False if indices are checked here and one is out of range; what comes after it may not be written.
+bool write_points(const IndexArgs& a, const Writer& writer, const IndexRange& range) {
   const int64_t src_stride = a.values_strides[0], dst_stride = a.self_strides[0];
+  const bool check_here = checks_in_blocks(a);
+  bool good = true;
   walk_rows(a, 0, a.numel, [&](const IndexRow& row, int64_t n) {
     int64_t buffer[kIndexBlock];
     int32_t keep[kIndexBlock];
     for (int64_t i = 0; i < n; i += kIndexBlock) {
       const int64_t m = std::min(kIndexBlock, n - i);
+      if (check_here && !block_within(a, row, i, m)) {
+        good = false;
+        return;
+      }
       const RowIndices at = row_indices(a, row, i, m, buffer);
       char* const dst = row.self + i * dst_stride;
       const char* const src = row.values + i * src_stride;
@@ -260,6 +267,7 @@ void write_points(const IndexArgs& a, const Writer& writer, const IndexRange& ra
       writer.elements(dst, dst_stride, at, src, src_stride, keep, kept);
     }
   });
+  return good;
 }
 
 // The dimension to cut into slices for `threads` threads, or -1: the longest one that is not indexed, the innermost
@@ -272,19 +280,9 @@ int slice_dimension(const IndexArgs& a, int threads) {
   return best;
 }
 
-void index_write(const IndexArgs& a, IndexWrite op) {
-  if (a.numel == 0) return;
-  const Writer writer = find_writer(op, a.dtype);
-  if (writer.row == nullptr) missing_kernel("index_write", name_of(a.dtype));
-  validate_indices(a);
-  const auto write = [&](const IndexArgs& part, const IndexRange& range) {
-    const int along = op == IndexWrite::add && is_half(a.dtype) && rows_share_index(part) ? index_dimension(part) : -1;
-    if (along > 0 && part.sizes[along] < std::numeric_limits<int32_t>::max()) {
-      return a.dtype == DType::F16 ? add_grouped_rows<Half>(part, range, along)
-                                   : add_grouped_rows<BFloat16>(part, range, along);
-    }
-    rows_share_index(part) ? write_rows(part, writer, range) : write_points(part, writer, range);
-  };
+// Calls write(part, range) so that no two threads write to one address.
+template <class F>
+void for_disjoint_parts(const IndexArgs& a, const F& write) {
   const int threads = a.numel < 2 * kIndexGrain ? 1 : num_threads();
   if (threads == 1) return write(a, {});
   const int slice = slice_dimension(a, threads);
@@ -309,6 +307,27 @@ void index_write(const IndexArgs& a, IndexWrite op) {
     const int64_t size = a.indexed_size[which];
     write(a, {which, size * first / threads, size * last / threads});
   });
+}
+
+void index_write(const IndexArgs& a, IndexWrite op) {
+  if (a.numel == 0) return;
+  const Writer writer = find_writer(op, a.dtype);
+  if (writer.row == nullptr) missing_kernel("index_write", name_of(a.dtype));
+  if (!checks_in_blocks(a)) validate_indices(a);
+  std::atomic<bool> bad{false};
+  const auto write = [&](const IndexArgs& part, const IndexRange& range) {
+    const int along = op == IndexWrite::add && is_half(a.dtype) && rows_share_index(part) ? index_dimension(part) : -1;
+    if (along > 0 && part.sizes[along] < std::numeric_limits<int32_t>::max()) {
+      return a.dtype == DType::F16 ? add_grouped_rows<Half>(part, range, along)
+                                   : add_grouped_rows<BFloat16>(part, range, along);
+    }
+    if (rows_share_index(part))
+      write_rows(part, writer, range);
+    else if (!write_points(part, writer, range))
+      bad = true;
+  };
+  for_disjoint_parts(a, write);
+  if (bad) validate_indices(a);
 }
 
 MT_REGISTER_KERNEL(index_write_kernel, &index_write);
