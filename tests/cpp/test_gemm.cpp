@@ -153,6 +153,25 @@ TEST(GemmFloat, HalfInWholeLinesAndParts) {
       check<Half>(2, m, n, k, la, Layout::rows, Layout::rows, Scalar(int64_t{1}), Scalar(int64_t{1}));
 }
 
+// Sums of whole vectors are rounded as they leave the registers.
+TEST(GemmFloat, SixteenBitsInOneAndSeveralPasses) {
+  for (int64_t k : {64, 500, 1200})
+    check<BFloat16>(3, 30, 96, k, Layout::rows, Layout::rows, Layout::rows, Scalar(int64_t{1}), Scalar(int64_t{0}));
+}
+
+TEST(GemmFloat, EveryNanIsOne) {
+  Vector<BFloat16> a(16 * 64, BFloat16(1.0f)), b(64 * 32, BFloat16(1.0f)), c(16 * 32);
+  a[3].bits = 0xffa5;  // a NaN of another sign and payload
+  GemmArgs args;
+  args.dtype = DType::BF16;
+  args.m = 16, args.n = 32, args.k = 64;
+  args.a = {reinterpret_cast<char*>(a.data()), 64, 1, 0};
+  args.b = {reinterpret_cast<char*>(b.data()), 32, 1, 0};
+  args.c = {reinterpret_cast<char*>(c.data()), 32, 1, 0};
+  gemm_kernel(args);
+  for (size_t i = 0; i < c.size(); i++) ASSERT_EQ(c[i].bits, i < 32 ? 0x7fc0 : BFloat16(64.0f).bits) << i;
+}
+
 // Lines that begin anywhere in memory.
 TEST(GemmFloat, SixteenBitsOffTheirWords) {
   for (Layout la : kLayouts)

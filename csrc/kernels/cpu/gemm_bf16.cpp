@@ -3,7 +3,7 @@
 #include <cstring>
 #include <utility>
 
-#include "kernels/cpu/gemm_core.h"
+#include "kernels/cpu/gemm_convert.h"
 
 #if defined(__AVX512BW__)
 #include <immintrin.h>
@@ -22,9 +22,18 @@ bool has_pair_products() {
 
 namespace {
 
+// The instruction rounds as core/half.h does, but for subnormal numbers, which it takes for zero, and NaNs.
+__attribute__((target("avx512bf16"), always_inline)) inline void store_rounded(BFloat16* to, __m512 x) {
+  constexpr int kNan = 0x81, kSubnormal = 0x20;
+  if (MT_UNLIKELY(_mm512_fpclass_ps_mask(x, kNan | kSubnormal) != 0))
+    store_narrowed(to, reinterpret_cast<Vector<float>>(x), kLanes<float>);
+  else
+    _mm256_storeu_si256(reinterpret_cast<__m256i*>(to), (__m256i)_mm512_cvtneps_pbh(x));
+}
+
 template <int kTileRows, int kTileVectors>
 __attribute__((target("avx512bf16"))) void micro_pairs(int64_t k, const float* a, const float* b, int64_t ldb,
-                                                       float* tile) {
+                                                       const PairSums& to) {
   __m512 acc[kTileRows][kTileVectors];
 #pragma GCC unroll 16
   for (int r = 0; r < kTileRows; r++)
@@ -46,26 +55,33 @@ __attribute__((target("avx512bf16"))) void micro_pairs(int64_t k, const float* a
 #pragma GCC unroll 16
   for (int r = 0; r < kTileRows; r++)
 #pragma GCC unroll 2
-    for (int v = 0; v < kTileVectors; v++) _mm512_storeu_ps(tile + r * kColumns<float> + v * kLanes<float>, acc[r][v]);
+    for (int v = 0; v < kTileVectors; v++) {
+      float* const sums = to.sums + r * to.row + v * kLanes<float>;
+      const __m512 sum = to.add ? _mm512_add_ps(acc[r][v], _mm512_loadu_ps(sums)) : acc[r][v];
+      if (to.narrow != nullptr)
+        store_rounded(to.narrow + r * to.narrow_row + v * kLanes<float>, sum);
+      else
+        _mm512_storeu_ps(sums, sum);
+    }
 }
 
 template <int... kIndex>
-MicroKernel<float> lookup(int rows, int vectors, std::integer_sequence<int, kIndex...>) {
-  static constexpr MicroKernel<float> table[kMaxRows][kVectors] = {
+PairKernel lookup(int rows, int vectors, std::integer_sequence<int, kIndex...>) {
+  static constexpr PairKernel table[kMaxRows][kVectors] = {
       {&micro_pairs<kIndex + 1, 1>, &micro_pairs<kIndex + 1, 2>}...};
   return table[rows - 1][vectors - 1];
 }
 
 }  // namespace
 
-MicroKernel<float> pair_kernel(int rows, int vectors) {
+PairKernel pair_kernel(int rows, int vectors) {
   return lookup(rows, vectors, std::make_integer_sequence<int, kMaxRows>{});
 }
 
 #else
 
 bool has_pair_products() { return false; }
-MicroKernel<float> pair_kernel(int, int) { return nullptr; }
+PairKernel pair_kernel(int, int) { return nullptr; }
 
 #endif
 

@@ -115,7 +115,16 @@ void multiply_block(const Element<S>* a, int64_t rows, const Element<S>* b, int6
 // Where the processor multiplies pairs of bfloat16 and adds them to a float, panels hold such pairs, [k / 2][rows],
 // each in the place of one float; an odd k is filled up with zeros.
 bool has_pair_products();
-MicroKernel<float> pair_kernel(int rows, int vectors);
+// Where such a kernel leaves its sums, in whole vectors: in `sums`, or added to those there and rounded into `narrow`.
+struct PairSums {
+  float* sums;
+  int64_t row;
+  bool add;  // to what `sums` holds
+  BFloat16* narrow = nullptr;
+  int64_t narrow_row = 0;
+};
+using PairKernel = void (*)(int64_t k, const float* a, const float* b, int64_t ldb, const PairSums& to);
+PairKernel pair_kernel(int rows, int vectors);
 void pack_pairs(const BFloat16* src, int64_t stride_p, int64_t stride_k, int width, int padded, int64_t k, float* dst);
 
 // Rows are dealt evenly to the smallest number of panels, so that no panel is left with a row or two.

@@ -256,6 +256,24 @@ __attribute__((noinline)) void store_tile(const Output<S>& out, const Real<S>* t
   }
 }
 
+// A tile of pairs whose sums need no more than rounding goes where it belongs straight from the registers.
+template <class S>
+MT_INLINE bool finish_pairs(const Output<S>& out, int64_t i, int64_t j, int cols, bool first, bool last, PairSums& to) {
+  if (cols % kLanes<float> != 0) return false;
+  const bool plain = is_contiguous(out, j, cols) && out.d == nullptr && out.alpha == 1.0f;
+  if constexpr (std::is_same_v<S, BFloat16>) {
+    float* const partial = out.partial == nullptr ? nullptr : out.partial + i * out.partial_row + j;
+    to = {partial, out.partial_row, !first};
+    if (last && plain) to.narrow = out.c + i * out.row + column(out, j), to.narrow_row = out.row;
+    return plain || !last;
+  } else if constexpr (std::is_same_v<S, float>) {
+    to = {out.c + i * out.row + column(out, j), out.row, !first};
+    return plain;
+  } else {
+    return false;
+  }
+}
+
 template <class S>
 void multiply_block(const Element<S>* a, int64_t rows, const Element<S>* b, int64_t cols, int64_t k,
                     const Output<S>& out, int64_t i, int64_t j, bool first, bool last, bool pairs) {
@@ -275,12 +293,18 @@ void multiply_block(const Element<S>* a, int64_t rows, const Element<S>* b, int6
           __builtin_prefetch(c + line, 1);
     }
     const int vectors = static_cast<int>(padded / kLanes<E>);
-    MicroKernel<R> kernel = micro_kernel<R>(kParts * height, vectors);
+    const R* const left = reinterpret_cast<const R*>(a + panels.begin(p) * k);
+    const R* const right = reinterpret_cast<const R*>(b + jj * k);
     if constexpr (std::is_same_v<E, float>) {
-      if (pairs) kernel = pair_kernel(height, vectors);
+      if (pairs) {
+        PairSums to{tile, kColumns<float>, false};
+        const bool finished = finish_pairs(out, row, j + jj, width, first, last, to);
+        pair_kernel(height, vectors)(k, left, right, padded, finished ? to : PairSums{tile, kColumns<float>, false});
+        if (!finished) store_tile<S>(out, tile, row, j + jj, height, width, first, last);
+        return;
+      }
     }
-    kernel(k, reinterpret_cast<const R*>(a + panels.begin(p) * k), reinterpret_cast<const R*>(b + jj * k),
-           kParts * padded, tile);
+    micro_kernel<R>(kParts * height, vectors)(k, left, right, kParts * padded, tile);
     store_tile<S>(out, tile, row, j + jj, height, width, first, last);
   };
   // The larger block streams through the inner loop once for each panel of the smaller one.
