@@ -166,6 +166,20 @@ def test_foreach(name, dtype):
         torch.testing.assert_close(a.cpu(), b, equal_nan=True, **tolerance)
 
 
+def test_passes_over_large_lists():
+    """Every other one goes through its list backwards."""
+    lists = [[torch.randn(n) for n in (700_001, 3, 500_000, 1)] for _ in range(2)]
+    ours = [[t.to("minitorch") for t in one] for one in lists]
+    for a, b in (lists, ours):
+        for i in range(3):
+            torch._foreach_add_(a, b, alpha=i + 1)
+            torch._foreach_mul_(a, [0.5, -2.0, 3.0, 4.0])
+            torch._foreach_add_(b, torch._foreach_sqrt(torch._foreach_mul(a, a)))
+    for one, native in zip(ours, lists, strict=True):
+        for a, b in zip(one, native, strict=True):
+            torch.testing.assert_close(a.cpu(), b)
+
+
 def test_foreach_slow_cases():
     a = [torch.randn(4, 6), torch.randn(3)]
     ours = [t.to("minitorch") for t in a]

@@ -31,14 +31,28 @@ void block(ForeachOp op, T* const* p, int64_t n, T s) {
   }
 }
 
+// An optimizer's step is a row of passes over lists that together are larger than the caches. Every other pass goes
+// backwards: it begins with what the one before has touched last and left there.
+constexpr int64_t kTurnBytes = 4 << 20;
+bool goes_backwards(const std::vector<ForeachItem>& items, DType dtype) {
+  int64_t total = 0;
+  for (const ForeachItem& item : items) total += item.numel;
+  static thread_local bool backwards = false;
+  if (total * static_cast<int64_t>(size_of(dtype)) < kTurnBytes) return false;
+  return backwards = !backwards;
+}
+
 template <class T>
 void run(ForeachOp op, const std::vector<ForeachItem>& items, DType dtype, const char* device_scalar) {
   T common = 0;
   if (device_scalar) load_fn(dtype, dtype_of<T>)(&common, device_scalar, 0, 1);
-  for_each_piece(items, [&](const ForeachItem& item, int64_t begin, int64_t end) {
-    const T s = device_scalar ? common : static_cast<T>(item.s);
-    for_each_block<T, 4>(item.data, dtype, 1, begin, end, [&](T* const* p, int64_t n) { block<T>(op, p, n, s); });
-  });
+  for_each_piece(
+      items,
+      [&](const ForeachItem& item, int64_t begin, int64_t end) {
+        const T s = device_scalar ? common : static_cast<T>(item.s);
+        for_each_block<T, 4>(item.data, dtype, 1, begin, end, [&](T* const* p, int64_t n) { block<T>(op, p, n, s); });
+      },
+      goes_backwards(items, dtype));
 }
 
 void foreach_op(ForeachOp op, const std::vector<ForeachItem>& items, DType dtype, const char* device_scalar) {

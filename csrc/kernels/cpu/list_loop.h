@@ -9,18 +9,21 @@
 namespace minitorch {
 inline namespace MINITORCH_ARCH {
 
-// Calls f(item, begin, end) on pieces that cover all items' elements. Items only need `numel`.
+// Calls f(item, begin, end) on pieces that cover all items' elements. Items only need `numel`. Backwards: each thread
+// begins with the last of its items.
 template <class Item, class F>
-void for_each_piece(const std::vector<Item>& items, const F& f) {
+void for_each_piece(const std::vector<Item>& items, const F& f, bool backwards = false) {
   int64_t total = 0;
   for (const Item& item : items) total += item.numel;
   parallel_for(total, kGrainSize, [&](int64_t begin, int64_t end) {
-    int64_t start = 0;  // of the current item, in the numbering of all elements
-    for (const Item& item : items) {
+    const auto count = static_cast<int64_t>(items.size());
+    int64_t start = backwards ? total : 0;  // of the current item, in the numbering of all elements
+    for (int64_t i = 0; i < count; i++) {
+      const Item& item = items[static_cast<size_t>(backwards ? count - 1 - i : i)];
+      if (backwards) start -= item.numel;
       const int64_t from = begin > start ? begin - start : 0, to = std::min(item.numel, end - start);
       if (from < to) f(item, from, to);
-      start += item.numel;
-      if (start >= end) break;
+      if (!backwards) start += item.numel;
     }
   });
 }
