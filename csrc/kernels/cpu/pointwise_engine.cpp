@@ -247,10 +247,32 @@ void run_repeated_row(const PointwiseView& v, const Block& block, const Pointwis
   });
 }
 
+// The operand that has one element for each short row of the other, or 0: an outer product, whose repeated elements
+// would take longer to write down than the products.
+int row_scale(const PointwiseView& v, const Block& block) {
+  if (block.scale_rows == nullptr || v.ndim < 2 || v.sizes[0] > kShortRowElements) return 0;
+  const int64_t size = static_cast<int64_t>(size_of(block.types[0]));
+  for (int k = 0; k < 3; k++)
+    if (v.dtype[k] != block.types[0]) return 0;
+  if (v.strides[0][0] != size || v.strides[0][1] != v.sizes[0] * size) return 0;
+  for (int k = 1; k < 3; k++)
+    if (v.strides[k][0] == 0 && v.strides[3 - k][0] == size) return k;
+  return 0;
+}
+
+void scale_rows(const PointwiseView& v, const Block& block, const PointwiseParams& params, int scale) {
+  const int other = 3 - scale;
+  for_each_group(v, v.sizes[1], [&](char* const* ptrs, int64_t rows) {
+    block.scale_rows(params,
+                     {ptrs[0], ptrs[scale], ptrs[other], v.strides[scale][1], v.strides[other][1], v.sizes[0], rows});
+  });
+}
+
 }  // namespace
 
 void run_pointwise(const PointwiseView& v, const Block& block, const PointwiseParams& params) {
   if (block.refuses_zero && any_zero(v, 2)) throw std::runtime_error("ZeroDivisionError");
+  if (const int scale = row_scale(v, block)) return scale_rows(v, block, params, scale);
   Staging staging[kMaxOperands];
   const bool half = is_half(v.compute);
   bool all_direct = true;

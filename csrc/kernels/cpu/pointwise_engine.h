@@ -102,8 +102,16 @@ void stream_fence();
 // One operator in one compute type: the loop over a contiguous block, and the types it takes its operands in.
 // ptrs[0..outputs) are written, the rest read.
 using BlockFn = void (*)(const PointwiseParams& params, char* const* ptrs, int64_t n);
+// Rows of a commutative operator, each of n elements with one element: the rows of out follow each other, those of the
+// operands are `element_step` and `row_step` bytes apart.
+struct ScaledRows {
+  char* out;
+  const char *element, *row;
+  int64_t element_step, row_step, n, count;
+};
 struct Block {
   BlockFn run;
+  void (*scale_rows)(const PointwiseParams& params, const ScaledRows& rows);  // of a few operators only
   int num_operands;
   DType types[kMaxOperands];
   bool refuses_zero;  // integer division: operand 2 must not hold a zero
@@ -177,6 +185,14 @@ MT_INLINE void loop_with_corrections(const F& f, R* out, int64_t n, const In* in
   }
 }
 
+// What outer products are made of.
+template <class F>
+inline constexpr bool scales_rows = false;
+template <>
+inline constexpr bool scales_rows<functors::Mul<float>> = true;
+template <>
+inline constexpr bool scales_rows<functors::Mul<double>> = true;
+
 template <class F, class Call = decltype(&F::operator())>
 struct BlockOf;
 template <class F, class R, class... In>
@@ -199,11 +215,26 @@ struct BlockOf<F, R (F::*)(In...) const> {
     }(std::index_sequence_for<In...>{});
   }
 
+  static void scale_rows(const PointwiseParams& params, const ScaledRows& rows)
+    requires scales_rows<F>
+  {
+    const F f = functors::make_functor<F>(params);
+    R* out = reinterpret_cast<R*>(rows.out);
+    const int64_t n = rows.n;
+    for (int64_t r = 0; r < rows.count; r++, out += n) {
+      const R element = *reinterpret_cast<const R*>(rows.element + r * rows.element_step);
+      const R* const row = reinterpret_cast<const R*>(rows.row + r * rows.row_step);
+#pragma GCC ivdep
+      for (int64_t i = 0; i < n; i++) out[i] = f(element, row[i]);
+    }
+  }
+
   static constexpr Block make() {
-    Block b{&run, outputs + static_cast<int>(sizeof...(In)), {}, false, false};
+    Block b{&run, nullptr, outputs + static_cast<int>(sizeof...(In)), {}, false, false};
     int k = 0;
     for (const DType t : Outputs<R>::types) b.types[k++] = t;
     for (const DType t : {dtype_of<In>...}) b.types[k++] = t;
+    if constexpr (scales_rows<F>) b.scale_rows = &scale_rows;
     if constexpr (requires { F::divides; }) b.refuses_zero = std::is_integral_v<R>;
     if constexpr (requires { F::wide_scalar; }) b.wide_scalar = true;
     return b;
