@@ -31,6 +31,8 @@ enum class ReduceOp : uint8_t {
   std,
 };
 
+const char* name_of(ReduceOp op);
+
 struct ReduceParams {
   double p = 2;           // norm
   double correction = 1;  // var, std: subtracted from the number of elements in the divisor

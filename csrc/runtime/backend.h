@@ -91,6 +91,8 @@ class Backend {
   // Host memory that the device can copy from and to asynchronously.
   virtual void* host_allocate(size_t bytes) noexcept = 0;
   virtual void host_free(void* ptr, size_t bytes) noexcept = 0;
+  // Whether it is such memory, whoever in this process asked for it.
+  virtual bool host_pinned(const void* /*ptr*/) const noexcept { return false; }
 
   virtual void fill_bytes(void* ptr, unsigned char value, size_t bytes, Stream stream) = 0;
   virtual void copy_bytes(void* to, const void* from, size_t bytes, Stream stream) = 0;            // within the device

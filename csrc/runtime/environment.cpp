@@ -54,7 +54,7 @@ size_t parse_bytes(const char* name, const std::string& value) {
 
 constexpr std::string_view kPrefix = "MINITORCH_";
 constexpr std::string_view kNames[] = {
-    "BACKEND", "ISA", "FALLBACK", "MEMORY_LIMIT", "EXPANDABLE_SEGMENTS", "POISON", "LAUNCH_BLOCKING"};
+    "BACKEND", "ISA", "FALLBACK", "MEMORY_LIMIT", "EXPANDABLE_SEGMENTS", "POISON", "LAUNCH_BLOCKING", "PEER_ACCESS"};
 // Of the build and of the package; those that resemble no name above need not be here.
 constexpr std::string_view kNamesElsewhere[] = {"ISAS"};
 
@@ -110,6 +110,7 @@ Environment parse_environment(const char* (*get)(const char*)) {
                                  {{"0", false}, {"1", true}});
   e.launch_blocking =
       choose("MINITORCH_LAUNCH_BLOCKING", read("MINITORCH_LAUNCH_BLOCKING"), false, {{"0", false}, {"1", true}});
+  e.peer_access = choose("MINITORCH_PEER_ACCESS", read("MINITORCH_PEER_ACCESS"), true, {{"0", false}, {"1", true}});
   if (const std::string limit = read("MINITORCH_MEMORY_LIMIT"); !limit.empty())
     e.memory_limit = parse_bytes("MINITORCH_MEMORY_LIMIT", limit);
   return e;

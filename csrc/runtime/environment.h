@@ -17,6 +17,7 @@ struct Environment {
   bool poison = false;                               // MINITORCH_POISON=0|1
   bool expandable_segments = false;                  // MINITORCH_EXPANDABLE_SEGMENTS=0|1
   bool launch_blocking = false;                      // MINITORCH_LAUNCH_BLOCKING=0|1
+  bool peer_access = true;                           // MINITORCH_PEER_ACCESS=0|1
 };
 
 // Throws std::runtime_error naming the variable, its value and what is allowed. An empty variable counts as not set.

@@ -129,6 +129,28 @@ TEST_P(Reduce, SumIsAsExactAsDouble) {
   }
 }
 
+// On a GPU float is added up in double, in every layout: all that is rounded is the result.
+TEST_P(Reduce, CudaSumsOfFloatRoundOnce) {
+  if (backend().host_accessible()) GTEST_SKIP() << "a property of CUDA's kernels";
+  Vector<float> in;
+  Vector<std::pair<DType, Vector<char>>> out{{DType::F32, {}}};
+  const PointwiseView v = view(in, out);
+  for (float& x : in) x = std::uniform_real_distribution<float>(-1, 1)(random_);
+  const auto expected = slices(in);
+  for (const ReduceOp op : {ReduceOp::sum, ReduceOp::mean}) {
+    reduce_kernel(op, v, {});
+    for (int64_t k = 0; k < kept_; k++) {
+      double sum = 0, magnitude = 0;
+      for (float x : expected[k]) {
+        sum += x;
+        magnitude += std::abs(static_cast<double>(x));
+      }
+      const double n = op == ReduceOp::mean ? static_cast<double>(expected[k].size()) : 1;
+      EXPECT_NEAR(as<float>(out[0].second)[k], sum / n, (std::abs(sum) * 6e-8 + magnitude * 1e-12) / n);
+    }
+  }
+}
+
 TEST_P(Reduce, HalfInputsAccumulateInFloat) {
   Vector<BFloat16> in;
   Vector<std::pair<DType, Vector<char>>> out{{DType::F32, {}}};

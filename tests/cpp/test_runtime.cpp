@@ -24,13 +24,15 @@ const char* get(const char* name) {
 
 TEST(Environment, ReadsWhatIsAllowed) {
   variables = {{"MINITORCH_BACKEND", "cpu"},       {"MINITORCH_ISA", "avx2"}, {"MINITORCH_FALLBACK", "error"},
-               {"MINITORCH_MEMORY_LIMIT", "512M"}, {"MINITORCH_POISON", "1"}, {"MINITORCH_SOMETHING_ELSE", "x"}};
+               {"MINITORCH_MEMORY_LIMIT", "512M"}, {"MINITORCH_POISON", "1"}, {"MINITORCH_SOMETHING_ELSE", "x"},
+               {"MINITORCH_PEER_ACCESS", "0"}};
   const Environment e = parse_environment(get);
   EXPECT_EQ(e.backend, BackendChoice::cpu);
   EXPECT_EQ(e.isa, "avx2");
   EXPECT_EQ(e.fallback, FallbackPolicy::error);
   EXPECT_EQ(e.memory_limit, size_t{512} << 20);
   EXPECT_TRUE(e.poison);
+  EXPECT_FALSE(e.peer_access);
 }
 
 TEST(Environment, EmptyMeansNotSet) {
@@ -82,11 +84,11 @@ TEST(Environment, RefusesNonsenseAndSaysWhatIsAllowed) {
   };
   for (const Case& c :
        {Case{"MINITORCH_BACKEND", "tpu", "cpu, cuda"}, Case{"MINITORCH_ISA", "sse9", "baseline, avx2, avx512"},
-        Case{"MINITORCH_FALLBACK", "maybe", "error, warn, allow"}, Case{"MINITORCH_POISON", "yes", "0, 1"},
-        Case{"MINITORCH_MEMORY_LIMIT", "lots", "bytes"}, Case{"MINITORCH_MEMORY_LIMIT", "-5M", "positive"},
-        Case{"MINITORCH_MEMORY_LIMIT", "0", "positive"}, Case{"MINITORCH_MEMORY_LIMIT", "5 M", "512M"},
-        Case{"MINITORCH_MEMORY_LIMIT", "5Mx", "512M"}, Case{"MINITORCH_MEMORY_LIMIT", "nan", "512M"},
-        Case{"MINITORCH_MEMORY_LIMIT", "1e300", "512M"}}) {
+        Case{"MINITORCH_FALLBACK", "maybe", "error, warn, allow"}, Case{"MINITORCH_PEER_ACCESS", "no", "0, 1"},
+        Case{"MINITORCH_POISON", "yes", "0, 1"}, Case{"MINITORCH_MEMORY_LIMIT", "lots", "bytes"},
+        Case{"MINITORCH_MEMORY_LIMIT", "-5M", "positive"}, Case{"MINITORCH_MEMORY_LIMIT", "0", "positive"},
+        Case{"MINITORCH_MEMORY_LIMIT", "5 M", "512M"}, Case{"MINITORCH_MEMORY_LIMIT", "5Mx", "512M"},
+        Case{"MINITORCH_MEMORY_LIMIT", "nan", "512M"}, Case{"MINITORCH_MEMORY_LIMIT", "1e300", "512M"}}) {
     variables = {{c.name, c.value}};
     try {
       parse_environment(get);

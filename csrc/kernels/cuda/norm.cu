@@ -57,7 +57,8 @@ __device__ __forceinline__ void write_plain(void* p, DType dtype, int64_t i, flo
 
 // The mean of a row and the sum of the squares of what is left, both in two passes over registers: each warp takes its
 // own mean, and the warps' results are merged (T. Chan, G. Golub, R. LeVeque, "Algorithms for computing the sample
-// variance", 1983), so that a block waits once. `shared` is not the one of the row before.
+// variance", 1983), so that a block waits once. The squares of several warps are added in double, for whose rounding
+// every element of the row would pay. `shared` is not the one of the row before.
 template <class S, int N>
 __device__ __forceinline__ FloatPair row_moments(rows::Row<S, N>& row, int cols, bool centered, FloatPair* shared) {
   constexpr int V = pack_width<S>();
@@ -80,14 +81,15 @@ __device__ __forceinline__ FloatPair row_moments(rows::Row<S, N>& row, int cols,
   if (warps == 1) return mine;
   if (threadIdx.x % 32 == 0) shared[warp] = mine;
   __syncthreads();
-  FloatPair all{0, 0};
-  for (int w = 1; w < warps; w++) all.a += (shared[w].a - shared[0].a) * count_of(w);
-  all.a = shared[0].a + all.a / static_cast<float>(cols);
+  float shift = 0;
+  for (int w = 1; w < warps; w++) shift += (shared[w].a - shared[0].a) * count_of(w);
+  mean = shared[0].a + shift / static_cast<float>(cols);
+  double sum = 0;
   for (int w = 0; w < warps; w++) {
-    const float shift = shared[w].a - all.a;
-    all.b += shared[w].b + shift * shift * count_of(w);
+    shift = shared[w].a - mean;
+    sum += shared[w].b + shift * shift * count_of(w);
   }
-  return all;
+  return {mean, static_cast<float>(sum)};
 }
 
 // The same for rows that fit in registers, N packs a thread, in float.
@@ -102,7 +104,7 @@ __global__ void __launch_bounds__(1024) layer_norm_registers(const __grid_consta
     const FloatPair moments = row_moments(row, cols, a.centered, shared[odd]);
     odd = !odd;
     const float mean = moments.a;
-    const float rstd = 1.0f / ::sqrtf(moments.b / static_cast<float>(cols) + static_cast<float>(a.eps));
+    const float rstd = __frsqrt_rn(moments.b / static_cast<float>(cols) + static_cast<float>(a.eps));
     if (threadIdx.x == 0) {
       if (a.centered) write_plain<S>(a.mean, a.stat_dtype, r, mean);
       write_plain<S>(a.rstd, a.stat_dtype, r, rstd);

@@ -136,7 +136,7 @@ void pointwise(PointwiseOp op, const PointwiseView& v, const PointwiseParams& pa
   const PointwiseEntry* entry = is_half(v.compute) ? narrow_entry(op, v.compute) : nullptr;
   if (entry == nullptr) entry = find_entry(op, on_bits ? v.compute : compute_dtype(v.compute));
   if (entry == nullptr) missing_kernel(name_of(op), name_of(v.compute));
-  run_pointwise(v, *entry, params);
+  run_pointwise(name_of(op), v, *entry, params);
 }
 
 const PointwiseEntry* loss_entry(LossOp op, DType compute) {
@@ -152,7 +152,7 @@ const PointwiseEntry* loss_entry(LossOp op, DType compute) {
 void loss(LossOp op, const PointwiseView& v, const PointwiseParams& params) {
   const PointwiseEntry* entry = loss_entry(op, compute_dtype(v.compute));
   if (entry == nullptr) missing_kernel("loss", name_of(v.compute));
-  run_pointwise(v, *entry, params);
+  run_pointwise("loss", v, *entry, params);
 }
 
 MT_REGISTER_KERNEL(pointwise_kernel, &pointwise);
@@ -160,10 +160,11 @@ MT_REGISTER_KERNEL(loss_kernel, &loss);
 
 }  // namespace
 
-void run_pointwise(const PointwiseView& v, const PointwiseEntry& entry, const PointwiseParams& params) {
+void run_pointwise(const char* name, const PointwiseView& v, const PointwiseEntry& entry,
+                   const PointwiseParams& params) {
   if (v.numel == 0) return;
   if (!try_dense(v, entry, params)) run_general(v, entry, params);
-  cuda::check_launch("launching a pointwise kernel");
+  cuda::check_launch("launching the pointwise kernel", name);
 }
 
 }  // namespace MINITORCH_ARCH

@@ -56,8 +56,9 @@ struct PointwiseEntry {
   bool wide_scalar;
 };
 
-// Runs the functor over the view.
-void run_pointwise(const PointwiseView& v, const PointwiseEntry& entry, const PointwiseParams& params);
+// Runs the functor over the view; `name` is for errors.
+void run_pointwise(const char* name, const PointwiseView& v, const PointwiseEntry& entry,
+                   const PointwiseParams& params);
 
 namespace engine {
 

@@ -5,10 +5,9 @@
 //  lines    along the kept ones: a thread folds neighbouring slices, as many as 16 bytes hold;
 //  columns  the same for any type and alignment, one slice a thread.
 //
-// Threads keep several 16-byte loads in flight, and add into several accumulators, which also is more accurate. With
-// few slices several blocks share each, in a number that the shape alone decides: they take batches in turn, so that
-// what is read at a time lies together. A second launch merges their partial results in order, so that results are the
-// same from run to run.
+// Threads keep several 16-byte loads in flight, and fold into several accumulators. With few slices several blocks
+// share each, in a number that the shape alone decides: they take batches in turn, so that what is read at a time lies
+// together. A second launch merges their partial results in order, so that results are the same from run to run.
 #pragma once
 #include "kernels/cuda/reducers.cuh"
 #include "kernels/reduce_dims.h"
@@ -48,26 +47,20 @@ __device__ __forceinline__ P read_once(const void* p) {
 template <class S>
 inline constexpr int kLoads = pack_width<S>() <= 2 ? 8 : 4;
 
-// Rounds of loads that go into one chain of additions before it is added to the chains before it: a sum of n elements
-// then has the roundings of 8 L + n / (8 L) additions, L elements of a chain to a round, rather than of n.
-constexpr int kChain = 8;
-
-// Calls round(acc) while `more()`, where a round folds some elements into each of the accumulators.
-template <class R, int N, class More, class Round>
-__device__ __forceinline__ void fold_rounds(typename R::Acc (&acc)[N], const More& more, const Round& round,
-                                            const Params& p) {
-  if constexpr (R::kRounds) {
-    while (more()) {
-      typename R::Acc chain[N];
-#pragma unroll
-      for (int k = 0; k < N; k++) chain[k] = R::init(p);
-#pragma unroll 1
-      for (int turn = 0; turn < kChain && more(); turn++) round(chain);
-#pragma unroll
-      for (int k = 0; k < N; k++) acc[k] = R::merge(acc[k], chain[k], p);
-    }
+// Calls fold(accumulators) for a few elements of storage type S: those of the thread, or a chain that is joined to
+// them.
+template <class R, class S, int N, class F>
+__device__ __forceinline__ void fold_few(typename R::Acc (&acc)[N], const F& fold, const Params& p) {
+  using C = Chain<R, S>;
+  if constexpr (std::is_same_v<C, typename R::Acc>) {
+    fold(acc);
   } else {
-    while (more()) round(acc);
+    C chain[N];
+#pragma unroll
+    for (int k = 0; k < N; k++) chain[k] = static_cast<C>(R::init(p));
+    fold(chain);
+#pragma unroll
+    for (int k = 0; k < N; k++) acc[k] = R::merge(acc[k], chain[k], p);
   }
 }
 
@@ -117,24 +110,28 @@ __device__ typename R::Acc fold_packs(const Args& a, const char* slice, int64_t 
   const auto load = [&](int64_t at) {
     return read_once<Packed>(reinterpret_cast<const char*>(data + head) + a.steps.offset(at));
   };
-  const auto fold_pack = [&](typename R::Acc(&into)[kAccs], const Packed& pack, int64_t at) {
+  const auto fold_pack = [&](auto& into, const Packed& pack, int64_t at) {
     const int64_t index = head + at * V;
 #pragma unroll
     for (int v = 0; v < V; v++) R::fold(into[v % kAccs], convert<T>(pack.value[v]), index + v, first, p);
   };
   int64_t at = segment * L * lanes + lane;
-  const auto more = [&] { return at + (L - 1) * lanes < packs; };
-  const auto round = [&](typename R::Acc(&into)[kAccs]) {
+#pragma unroll 1
+  for (; at + (L - 1) * lanes < packs; at += a.segments * L * lanes) {
     Packed loaded[L];
 #pragma unroll
     for (int u = 0; u < L; u++) loaded[u] = load(at + u * lanes);
+    const auto fold = [&](auto& into) {
 #pragma unroll
-    for (int u = 0; u < L; u++) fold_pack(into, loaded[u], at + u * lanes);
-    at += a.segments * L * lanes;
-  };
-  fold_rounds<R>(acc, more, round, p);
+      for (int u = 0; u < L; u++) fold_pack(into, loaded[u], at + u * lanes);
+    };
+    fold_few<R, S>(acc, fold, p);
+  }
 #pragma unroll 1
-  for (; at < packs; at += lanes) fold_pack(acc, load(at), at);
+  for (; at < packs; at += lanes) {
+    const Packed pack = load(at);
+    fold_few<R, S>(acc, [&](auto& into) { fold_pack(into, pack, at); }, p);
+  }
 #pragma unroll
   for (int width = kAccs / 2; width > 0; width /= 2)
 #pragma unroll
@@ -272,24 +269,28 @@ __device__ void fold_lines(const Args& a, int64_t output, int64_t segment, typen
     const char* const slice = a.in + kept_offset(a, output);
     Line first = {};
     if constexpr (R::kCentred) first = *reinterpret_cast<const Line*>(slice);
-    const auto fold_line = [&](Acc(&into)[V], const Line& line, int64_t i) {
+    const auto fold_line = [&](auto& into, const Line& line, int64_t i) {
 #pragma unroll
       for (int v = 0; v < V; v++) R::fold(into[v], convert<T>(line.value[v]), i, convert<T>(first.value[v]), p);
     };
     const auto load = [&](int64_t i) { return read_once<Line>(slice + a.steps.offset(i)); };
     int64_t i = segment * L * lines + threadIdx.y;
-    const auto more = [&] { return i + (L - 1) * lines < a.extent; };
-    const auto round = [&](Acc(&into)[V]) {
+#pragma unroll 1
+    for (; i + (L - 1) * lines < a.extent; i += a.segments * L * lines) {
       Line loaded[L];
 #pragma unroll
       for (int u = 0; u < L; u++) loaded[u] = load(i + u * lines);
+      const auto fold = [&](auto& into) {
 #pragma unroll
-      for (int u = 0; u < L; u++) fold_line(into, loaded[u], i + u * lines);
-      i += a.segments * L * lines;
-    };
-    fold_rounds<R>(acc, more, round, p);
+        for (int u = 0; u < L; u++) fold_line(into, loaded[u], i + u * lines);
+      };
+      fold_few<R, S>(acc, fold, p);
+    }
 #pragma unroll 1
-    for (; i < a.extent; i += lines) fold_line(acc, load(i), i);
+    for (; i < a.extent; i += lines) {
+      const Line line = load(i);
+      fold_few<R, S>(acc, [&](auto& into) { fold_line(into, line, i); }, p);
+    }
   }
   const auto line = static_cast<int>(threadIdx.y);
   for (int half = lines / 2; half > 0; half /= 2) {
@@ -451,7 +452,7 @@ void run(const PointwiseView& v, const Params& p) {
     merge_kernel<R><<<static_cast<unsigned>(std::min<int64_t>(groups, int64_t{1} << 20)),
                       by_warp ? dim3(32, kBlock / 32) : dim3(kBlock), 0, stream>>>(a, p);
   }
-  cuda::check_launch("launching a reduction");
+  cuda::check_launch("launching the reduction", name_of(p.op));
 }
 
 }  // namespace reduction

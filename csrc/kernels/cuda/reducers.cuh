@@ -47,35 +47,54 @@ struct Reducer {
   using Element = T;
   static constexpr bool kPacked = true;    // worth the code that reads 16 bytes at a time
   static constexpr bool kCentred = false;  // fold() and finish() want the slice's first element
-  static constexpr bool kRounds = false;   // roundings of a long chain show, so that chains are cut and added apart
+  static constexpr bool kSums = false;     // in a type wider than Element; fold() takes an Element to add to as well
 };
+
+// What sums of T are carried in: their only rounding is the one into the result. Conversion and addition in double take
+// less time than four bytes take to arrive.
+template <class T>
+using Wide = std::conditional_t<std::is_same_v<T, float>, double,
+                                std::conditional_t<std::is_same_v<T, Complex<float>>, Complex<double>, T>>;
+
+// What a thread adds a few neighbours of storage type S up in: of 16-bit floats too many arrive to be taken one by one.
+template <class R, class S>
+using Chain = std::conditional_t<R::kSums && is_half_v<S>, typename R::Element, typename R::Acc>;
 
 template <class T>
 struct SumReducer : Reducer<T> {  // sum, mean
-  using Acc = T;
-  static constexpr bool kRounds = std::is_same_v<T, float>;
-  static __device__ Acc init(const Params&) { return T(0); }
-  static __device__ void fold(Acc& acc, T x, int64_t, T, const Params&) { acc = acc + x; }
+  using Acc = Wide<T>;
+  static constexpr bool kSums = true;
+  static __device__ Acc init(const Params&) { return Acc(0); }
+  template <class A>
+  static __device__ void fold(A& acc, T x, int64_t, T, const Params&) {
+    acc = acc + static_cast<A>(x);
+  }
   static __device__ Acc merge(Acc a, Acc b, const Params&) { return a + b; }
   static __device__ void finish(Acc acc, T, const Args& a, char* const* out, const Params& p) {
     if constexpr (!std::is_integral_v<T>) {
-      if (p.op == ReduceOp::mean) acc = acc / T(static_cast<real_t<T>>(a.extent));
+      if (p.op == ReduceOp::mean) acc = acc / Acc(static_cast<real_t<Acc>>(a.extent));
     }
-    store_as<T>(out[0], a.out_dtype[0], acc);
+    store_as<T>(out[0], a.out_dtype[0], static_cast<T>(acc));
   }
 };
 
 template <class T>
 struct NansumReducer : SumReducer<T> {
-  static __device__ void fold(T& acc, T x, int64_t, T, const Params&) { acc = acc + (x != x ? T(0) : x); }
+  template <class A>
+  static __device__ void fold(A& acc, T x, int64_t, T, const Params&) {
+    acc = acc + static_cast<A>(x != x ? T(0) : x);
+  }
 };
 
 template <class T>
-struct ProdReducer : SumReducer<T> {
-  static constexpr bool kRounds = false;
+struct ProdReducer : Reducer<T> {
+  using Acc = T;
   static __device__ T init(const Params&) { return T(1); }
   static __device__ void fold(T& acc, T x, int64_t, T, const Params&) { acc = acc * x; }
   static __device__ T merge(T a, T b, const Params&) { return a * b; }
+  static __device__ void finish(T acc, T, const Args& a, char* const* out, const Params&) {
+    store_as<T>(out[0], a.out_dtype[0], acc);
+  }
 };
 
 struct CountReducer : Reducer<bool> {
@@ -187,11 +206,11 @@ struct AminmaxReducer : Reducer<T> {
 template <class In>
 struct NormReducer : Reducer<In> {
   using T = real_t<In>;
-  using Acc = T;
-  static constexpr bool kRounds = std::is_same_v<In, float>;
+  using Acc = Wide<T>;
+  static constexpr bool kSums = true;
   static bool takes(const Params& p) { return std::isinf(p.p) || p.p == 0 || p.p == 1 || p.p == 2; }
   static __device__ bool infinite(const Params& p) { return isinf(p.p); }
-  static __device__ Acc init(const Params& p) { return infinite(p) && p.p < 0 ? highest<T>() : T(0); }
+  static __device__ Acc init(const Params& p) { return infinite(p) && p.p < 0 ? highest<Acc>() : Acc(0); }
   static __device__ T magnitude(In x) {
     if constexpr (is_complex_v<In>) {
       return ::hypot(x.re, x.im);
@@ -199,25 +218,27 @@ struct NormReducer : Reducer<In> {
       return ::fabs(x);
     }
   }
-  static __device__ void fold(Acc& acc, In x, int64_t, In, const Params& p) {
+  template <class A>
+  static __device__ void fold(A& acc, In x, int64_t, In, const Params& p) {
     const T m = magnitude(x);
     if (p.p == 2) {
       acc += m * m;
     } else if (p.p == 1) {
       acc += m;
     } else if (p.p == 0) {
-      acc += m != T(0) ? T(1) : T(0);
+      acc += m != T(0) ? A(1) : A(0);
     } else {
-      acc = merge(acc, m, p);
+      acc = extreme(acc, static_cast<A>(m), p);
     }
   }
-  static __device__ Acc merge(Acc a, Acc b, const Params& p) {
-    if (!infinite(p)) return a + b;
+  template <class A>
+  static __device__ A extreme(A a, A b, const Params& p) {
     return a != a ? a : (b != b || (p.p > 0 ? b > a : b < a) ? b : a);
   }
+  static __device__ Acc merge(Acc a, Acc b, const Params& p) { return infinite(p) ? extreme(a, b, p) : a + b; }
   static __device__ void finish(Acc acc, In, const Args& a, char* const* out, const Params& p) {
     if (p.op == ReduceOp::norm && p.p == 2) acc = ::sqrt(acc);
-    store_as<T>(out[0], a.out_dtype[0], acc);
+    store_as<T>(out[0], a.out_dtype[0], static_cast<T>(acc));
   }
 };
 
@@ -231,15 +252,16 @@ static __device__ __noinline__ T power(T x, T exponent) {
 template <class In>
 struct PowerReducer : NormReducer<In> {
   using T = real_t<In>;
+  using Acc = Wide<T>;
   static constexpr bool kPacked = false;
-  static __device__ T init(const Params&) { return T(0); }
-  static __device__ void fold(T& acc, In x, int64_t, In, const Params& p) {
+  static __device__ Acc init(const Params&) { return Acc(0); }
+  static __device__ void fold(Acc& acc, In x, int64_t, In, const Params& p) {
     acc += power(NormReducer<In>::magnitude(x), static_cast<T>(p.p));
   }
-  static __device__ T merge(T a, T b, const Params&) { return a + b; }
-  static __device__ void finish(T acc, In, const Args& a, char* const* out, const Params& p) {
-    if (p.op == ReduceOp::norm) acc = power(acc, T(1) / static_cast<T>(p.p));
-    store_as<T>(out[0], a.out_dtype[0], acc);
+  static __device__ Acc merge(Acc a, Acc b, const Params&) { return a + b; }
+  static __device__ void finish(Acc acc, In, const Args& a, char* const* out, const Params& p) {
+    const T sum = static_cast<T>(acc);
+    store_as<T>(out[0], a.out_dtype[0], p.op == ReduceOp::norm ? power(sum, T(1) / static_cast<T>(p.p)) : sum);
   }
 };
 

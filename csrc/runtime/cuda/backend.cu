@@ -219,6 +219,12 @@ class CudaBackend final : public Backend {
     return nullptr;
   }
   void host_free(void* ptr, size_t) noexcept override { cudaFreeHost(ptr); }
+  bool host_pinned(const void* ptr) const noexcept override {
+    cudaPointerAttributes attributes;
+    if (cudaPointerGetAttributes(&attributes, ptr) == cudaSuccess) return attributes.type == cudaMemoryTypeHost;
+    cudaGetLastError();
+    return false;
+  }
 
   void fill_bytes(void* ptr, unsigned char value, size_t bytes, Stream stream) override {
     const ScopedDevice scope(stream.device);
@@ -241,10 +247,7 @@ class CudaBackend final : public Backend {
     cuda::check(cudaMemcpyPeerAsync(to, stream.device, from, from_device, bytes, handle(stream)),
                 "copying between devices");
   }
-  bool can_access_peer(int device, int peer) const override {
-    int can = 0;
-    return device != peer && cudaDeviceCanAccessPeer(&can, device, peer) == cudaSuccess && can != 0;
-  }
+  bool can_access_peer(int device, int peer) const override { return cuda::reaches(device, peer); }
 
   cudaStream_t handle(Stream stream) const {
     if (stream.id == 0) return nullptr;
@@ -314,6 +317,14 @@ cudaStream_t current_stream() { return instance->handle(instance->current_stream
 
 int multiprocessors() { return instance->cached_properties(instance->current_device()).multi_processor_count; }
 
+bool reaches(int device, int peer) noexcept {
+  int can = 0;
+  if (device == peer || !environment().peer_access) return false;
+  if (cudaDeviceCanAccessPeer(&can, device, peer) == cudaSuccess) return can != 0;
+  cudaGetLastError();
+  return false;
+}
+
 int threads_per_multiprocessor() { return instance->threads_per_multiprocessor(instance->current_device()); }
 
 void fail(cudaError_t error, const char* what) {
@@ -350,11 +361,11 @@ void raise_fault() {
   index_fault(fault.what, fault.index, fault.size);
 }
 
-void check_launch(const char* kernel) {
+void check_launch(const char* kernel, const char* which) {
   static const bool blocking = environment().launch_blocking;
   cudaError_t error = cudaGetLastError();
   if (error == cudaSuccess && blocking) error = cudaStreamSynchronize(current_stream());
-  check(error, kernel);
+  if (error != cudaSuccess) fail(error, which == nullptr ? kernel : (std::string(kernel) + ' ' + which).c_str());
   if (blocking) raise_fault();
 }
 

@@ -15,8 +15,8 @@ inline void check(cudaError_t error, const char* what) {
 }
 
 // After a launch: a bad configuration shows itself here, and with MINITORCH_LAUNCH_BLOCKING=1 a fault in the kernel and
-// what it reports too.
-void check_launch(const char* kernel);
+// what it reports too. `which` names the operator where a kernel serves many.
+void check_launch(const char* kernel, const char* which = nullptr);
 
 // The calling thread's current stream on its current device.
 cudaStream_t current_stream();
@@ -24,6 +24,9 @@ cudaStream_t current_stream();
 // Number of multiprocessors of the current device.
 int multiprocessors();
 int threads_per_multiprocessor();
+
+// Whether `device` can read and write the memory of `peer`, another device, directly, and may (MINITORCH_PEER_ACCESS).
+bool reaches(int device, int peer) noexcept;
 
 // A bad index, or another fault in its arguments, that a kernel met: it is written to memory that the host sees, and
 // the next synchronisation raises it. The first one stays.

@@ -6,6 +6,8 @@
 
 #include <vector>
 
+#include "runtime/cuda/cuda.h"
+
 namespace minitorch::cuda {
 namespace {
 
@@ -51,9 +53,7 @@ std::vector<CUmemAccessDesc> users_of(int device) {
   int count = 0;
   cudaGetDeviceCount(&count);
   for (int other = 0; other < count; other++) {
-    int can = other == device;
-    if (!can && cudaDeviceCanAccessPeer(&can, other, device) != cudaSuccess) can = 0;
-    if (!can) continue;
+    if (other != device && !reaches(other, device)) continue;
     CUmemAccessDesc& user = users.emplace_back();
     user.location.type = CU_MEM_LOCATION_TYPE_DEVICE;
     user.location.id = other;
