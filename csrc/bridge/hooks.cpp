@@ -39,7 +39,9 @@ struct Hooks final : at::PrivateUse1HooksInterface {
     TORCH_CHECK(backend().host_accessible(), "The pointer does not belong to a minitorch device");
     return c10::Device(kDevice, static_cast<c10::DeviceIndex>(backend().current_device()));
   }
-  bool isPinnedPtr(const void* data) const override { return pinned_allocator().owns(data); }
+  bool isPinnedPtr(const void* data) const override {
+    return pinned_allocator().owns(data) || backend().host_pinned(data);
+  }
   c10::Allocator* getPinnedMemoryAllocator() const override { return pinned_host_allocator(); }
 
   // storage.resize_ keeps what both sizes have.

@@ -24,24 +24,34 @@ bool runs_match(const at::Tensor& a, const at::Tensor& b) {
 
 at::Tensor device_stage(const at::Tensor& like, at::ScalarType dtype) { return empty(like.sizes(), dtype); }
 
-// Whether the storage is our allocator's own: pinned memory may also come by way of NumPy or DLPack, and then nobody
-// could tell when it is free.
-bool pinned(const at::Tensor& host) { return pinned_host_allocator()->is_simple_data_ptr(host.storage().data_ptr()); }
+// torch.cuda's allocator of pinned memory, if that is where a host tensor comes from: `pin_memory=True` of factories
+// asks it where torch has CUDA.
+at::HostAllocator* allocator_of_cuda(const at::DataPtr& data) {
+  if (!at::hasCUDA()) return nullptr;
+  at::HostAllocator* const allocator = at::getHostAllocator(at::kCUDA);
+  static const c10::DeleterFnPtr deleter = allocator->allocate(0).get_deleter();
+  return data.get_deleter() == deleter ? allocator : nullptr;
+}
 
-// Pinned memory may be written by the device after the call; its allocator must not hand it out before that.
-void keep_until_done(const at::Tensor& host, Stream stream) {
+// Pinned memory may be read and written by the device after the call: its allocator must not hand it out before that,
+// and is told so. False for other memory: pinned memory may also come by way of NumPy or DLPack, and then nobody could
+// tell when it is free.
+bool kept_until_done(const at::Tensor& host, Stream stream) {
   const at::DataPtr& data = host.storage().data_ptr();
-  pinned_host_allocator()->record_event(
-      data.get(), data.get_context(),
-      c10::Stream(c10::Stream::UNSAFE, c10::Device(kDevice, static_cast<c10::DeviceIndex>(stream.device)), stream.id));
+  const auto recorded = [&](at::HostAllocator* allocator, c10::DeviceType type, int64_t id) {
+    const c10::Device device(type, static_cast<c10::DeviceIndex>(stream.device));
+    return allocator->record_event(data.get(), data.get_context(), c10::Stream(c10::Stream::UNSAFE, device, id));
+  };
+  if (pinned_host_allocator()->is_simple_data_ptr(data)) return recorded(pinned_host_allocator(), kDevice, stream.id);
+  if (backend().synchronous()) return false;
+  // To torch.cuda our streams are external ones, whose numbers are their handles.
+  at::HostAllocator* const theirs = allocator_of_cuda(data);
+  return theirs != nullptr &&
+         recorded(theirs, at::kCUDA, reinterpret_cast<c10::StreamId>(backend().stream_handle(stream)));
 }
 
 void finish(const at::Tensor& host, Stream stream, bool non_blocking) {
-  if (non_blocking && pinned(host)) {
-    keep_until_done(host, stream);
-  } else {
-    backend().synchronize_stream(stream);
-  }
+  if (!non_blocking || !kept_until_done(host, stream)) backend().synchronize_stream(stream);
 }
 
 void upload(const at::Tensor& to, const at::Tensor& from, bool non_blocking) {

@@ -12,6 +12,7 @@
 #include "bridge/operators.h"
 #include "bridge/tensor.h"
 #include "kernels/sort.h"
+#include "runtime/backend.h"
 
 namespace minitorch {
 namespace {
@@ -76,7 +77,9 @@ void accumulate(const at::Tensor& points, const std::optional<at::Tensor>& weigh
   if (weight.has_value() && weight->defined()) w = weight->reshape(-1).to(type).contiguous();
   const bool one_type = at::isFloatingType(type) && self.scalar_type() == type &&
                         std::all_of(edges.begin(), edges.end(), [&](const auto& e) { return e.scalar_type() == type; });
-  if (one_type && static_cast<int64_t>(edges.size()) <= kMostHistogramDims)
+  // The kernel adds weights up in any order on a GPU; scatter_add_ keeps its own when asked for.
+  const bool ordered = w.defined() && !backend().synchronous() && at::globalContext().deterministicAlgorithms();
+  if (one_type && !ordered && static_cast<int64_t>(edges.size()) <= kMostHistogramDims)
     count(self, w, counts, edges, search);
   else
     scatter(self, w, counts, edges, search);

@@ -112,17 +112,32 @@ def test_memory_of_one_stream_is_not_given_to_another():
     assert (y == 0).all().item()
 
 
+# pin_memory() asks our allocator; pin_memory=True asks torch.cuda's where torch has CUDA, which is told of our streams.
+pinned = pytest.mark.parametrize(
+    "pinned",
+    [
+        lambda value: torch.full((16 * MiB,), value, dtype=torch.uint8).pin_memory(),
+        lambda value: torch.full((16 * MiB,), value, dtype=torch.uint8, pin_memory=True),
+    ],
+    ids=["pin_memory()", "pin_memory=True"],
+)
+
+
 @overlapping
-def test_a_tensor_waits_for_its_copy_from_pinned_memory():
-    host = torch.ones(16 * MiB, dtype=torch.uint8, pin_memory=True)
+@pinned
+def test_a_tensor_waits_for_its_copy_from_pinned_memory(pinned):
+    host = pinned(1)
     side = mt.Stream()
     with mt.stream(side):
-        busy(50)
+        busy(100)
         x = host.to(DEVICE, non_blocking=True)
+        done = side.record_event()
+    overlapped = not done.query()
     del host
-    other = torch.full((16 * MiB,), 9, dtype=torch.uint8, pin_memory=True)  # must not be the memory still being read
+    other = pinned(9)  # must not be the memory still being read
     side.synchronize()
     assert (x == 1).all().item() and (other == 9).all()
+    assert overlapped
 
 
 def test_out_of_memory_in_the_middle_of_backward(limit):

@@ -4,7 +4,7 @@ segments that grow, and what is raised where calls wait."""
 import pytest
 import torch
 
-from tests.python.test_gpu_hazards import MiB, busy, limit, mt, overlapping, run  # noqa: F401
+from tests.python.test_gpu_hazards import MiB, busy, limit, mt, overlapping, pinned, run  # noqa: F401
 from tests.python.twin import ASYNCHRONOUS, DEVICE
 
 pytestmark = pytest.mark.skipif(not ASYNCHRONOUS, reason="needs a GPU")
@@ -34,10 +34,11 @@ def test_a_stream_waits_for_another(how):
 
 
 @overlapping
-def test_a_copy_to_pinned_memory_returns_before_it_is_done():
-    # pin_memory() asks our allocator; pin_memory=True asks torch.cuda's where torch has CUDA, and copies to that wait.
+@pinned
+def test_a_copy_to_pinned_memory_returns_before_it_is_done(pinned):
     x = torch.full((16 * MiB,), 5, dtype=torch.uint8, device=DEVICE)
-    host = torch.zeros(16 * MiB, dtype=torch.uint8).pin_memory()
+    host = pinned(0)
+    assert host.is_pinned()
     mt.synchronize()
     busy(200)
     host.copy_(x, non_blocking=True)
@@ -45,11 +46,11 @@ def test_a_copy_to_pinned_memory_returns_before_it_is_done():
     assert not done.query()
     where = host.data_ptr()
     del host
-    other = torch.full((16 * MiB,), 9, dtype=torch.uint8).pin_memory()  # the copy is still to be written there
+    other = pinned(9)  # the copy is still to be written there
     assert other.data_ptr() != where
     done.synchronize()
     assert (other == 9).all()
-    again = torch.zeros(16 * MiB, dtype=torch.uint8).pin_memory()
+    again = pinned(0)
     again.copy_(x, non_blocking=True)
     mt.current_stream().synchronize()
     assert (again == 5).all()

@@ -8,6 +8,7 @@ import torch.nn.functional as F
 
 import minitorch_backend
 from tests.python.layouts import arrange
+from tests.python.test_gpu_hazards import run
 
 mt = torch.minitorch
 pytestmark = pytest.mark.skipif(
@@ -122,6 +123,28 @@ def test_copies_between_devices(dtype, layout, current):
         if dtype == torch.float32:
             wide = torch.zeros(37, 53, dtype=torch.float64, device=SECOND).copy_(there)
             assert torch.equal(wide.cpu(), x.double())
+
+
+@pytest.mark.parametrize("segments", "01")
+@pytest.mark.parametrize("access", "01")
+def test_copies_without_peer_access(access, segments):
+    """By way of the host, also between segments that grow, which are mapped for the devices that reach each other."""
+    out = run(
+        """
+print(mt.can_device_access_peer(0, 1))
+for n in (1, 1000, 1 << 24):
+    x = torch.arange(float(n), device="minitorch:0")
+    y = x.to("minitorch:1", non_blocking=True) + 1
+    x.zero_()
+    assert torch.equal(y.cpu(), torch.arange(float(n)) + 1)
+    assert torch.equal(y.to("minitorch:0").cpu(), torch.arange(float(n)) + 1)
+print("well")
+""",
+        MINITORCH_PEER_ACCESS=access,
+        MINITORCH_EXPANDABLE_SEGMENTS=segments,
+    )
+    reaches, well = out.split()
+    assert well == "well" and (access == "1" or reaches == "False")
 
 
 def test_a_copy_waits_for_both_devices():

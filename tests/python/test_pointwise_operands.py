@@ -52,6 +52,20 @@ def test_shapes(shape):
     check(torch.lt, torch.randn(shape), torch.randn(()))
 
 
+def test_sixteen_dimensions_that_do_not_merge():
+    order = [7, 2, 13, 0, 10, 5, 15, 8, 1, 12, 3, 14, 6, 11, 4, 9]
+    x = torch.randn([2] * 16).permute(order)
+    y = torch.randn([2, 1] * 8)
+    check(torch.mul, x, y)
+    check(lambda p, q: torch.where(p > q, p, q.bfloat16()), x, y)
+    check(lambda p: p.to(torch.int16).contiguous(), x)
+    check(lambda p, q: p.clone(memory_format=torch.contiguous_format).copy_(q), x, y)
+    close(lambda p: p.sum(tuple(range(0, 16, 2))), x)
+    check(lambda p: p.amax(tuple(range(1, 16, 2))), x)
+    check(lambda p: p.cummax(5), x)
+    check(lambda p: p.flip(3, 8).argmax(2), x)
+
+
 ALL = [torch.bool, *INTS, *FLOATS, *COMPLEX]
 
 
