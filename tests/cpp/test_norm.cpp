@@ -155,5 +155,30 @@ TEST_F(Norm, BatchNormLayoutsAgree) {
   }
 }
 
+// A channel's first element, from which kernels may take deviations, is far from the others.
+TEST_F(Norm, BatchNormSurvivesAnOutlierInFront) {
+  const int64_t n = 64, c = 8, hw = 1024, count = n * hw;
+  auto x = noise(n * c * hw, 256, 4);
+  for (const bool last : {false, true}) {
+    const auto place = [&](int64_t i, int64_t j, int64_t k) {
+      return last ? (i * hw + k) * c + j : (i * c + j) * hw + k;
+    };
+    for (int64_t j = 0; j < c; j++) x[place(0, j, 0)] = 0;
+    Vector<float> mean(c, 0.0f), var(c, 0.0f), stats(2 * c), y(x.size());
+    batch_norm_kernel({DType::F32, DType::F32, last, true, false, n, c, hw, 1.0, 1e-5, x.data(), nullptr, nullptr,
+                       mean.data(), var.data(), stats.data(), stats.data() + c, y.data()});
+    for (int64_t j = 0; j < c; j++) {
+      double m = 0, v = 0;
+      for (int64_t i = 0; i < n; i++)
+        for (int64_t k = 0; k < hw; k++) m += x[place(i, j, k)];
+      m /= count;
+      for (int64_t i = 0; i < n; i++)
+        for (int64_t k = 0; k < hw; k++) v += (x[place(i, j, k)] - m) * (x[place(i, j, k)] - m);
+      EXPECT_NEAR(mean[j], m, 1e-6 * m);
+      EXPECT_NEAR(var[j], v / (count - 1), 2e-4 * v / count);
+    }
+  }
+}
+
 }  // namespace
 }  // namespace minitorch

@@ -98,9 +98,9 @@ __device__ __forceinline__ float4 batch_factors(const BatchNormArgs& a, int64_t 
 
 // From the sums of a training batch to what is saved, the running statistics, and, unless null, the factors that apply
 // them.
-template <class T, class P>
+template <class T>
 __global__ void __launch_bounds__(1024)
-    batch_statistics(const __grid_constant__ BatchNormArgs a, const P* partial, int64_t parts, float4* factors) {
+    batch_statistics(const __grid_constant__ BatchNormArgs a, const Pair* partial, int64_t parts, float4* factors) {
   const int64_t c = blockIdx.x * int64_t{32} + threadIdx.x;
   const Pair sums = column_sums(partial, parts, a.c);
   if (threadIdx.y != 0 || c >= a.c) return;
@@ -154,10 +154,10 @@ bool try_batch_norm(const BatchNormArgs& a) {
     using S = typename decltype(tag)::type;
     if (a.training) {
       const int64_t parts = batch::parts_for<false>(t, a.dtype);
-      const Scratch partial(parts * a.c * static_cast<int64_t>(sizeof(FloatPair)));
-      batch::sums<S, false>(t, parts, FirstOfChannel{a}, partial.get<FloatPair>());
+      const Scratch partial(parts * a.c * static_cast<int64_t>(sizeof(Pair)));
+      batch::sums<S, false>(t, parts, FirstOfChannel{a}, partial.get<Pair>());
       batch_statistics<float><<<column_blocks(a.c), column_threads(parts), 0, stream>>>(
-          a, partial.get<FloatPair>(), parts, a.y == nullptr ? nullptr : factors.get<float4>());
+          a, partial.get<Pair>(), parts, a.y == nullptr ? nullptr : factors.get<float4>());
     } else {
       batch_running_factors<<<grid_for(a.c), kThreads, 0, stream>>>(a, factors.get<float4>());
     }
@@ -203,9 +203,9 @@ struct BatchGradientSums {  // sum dy (x - mean), sum dy
 
 // From these sums, if there are any, to the parameters' gradients, and what the input's gradient takes of a channel:
 // the sums with normalised x, or the factors of batch_norm.cuh. What is null is left out.
-template <class T, class P>
+template <class T>
 __global__ void __launch_bounds__(1024)
-    batch_gradients(const __grid_constant__ BatchNormBackwardArgs a, const P* partial, int64_t parts, Pair* totals,
+    batch_gradients(const __grid_constant__ BatchNormBackwardArgs a, const Pair* partial, int64_t parts, Pair* totals,
                     float4* factors) {
   const int64_t c = blockIdx.x * int64_t{32} + threadIdx.x;
   Pair sums = column_sums(partial, parts, a.c);
@@ -257,13 +257,13 @@ bool try_batch_backward(const BatchNormBackwardArgs& a) {
   batch::Tensors t{a.x, a.dy, a.dx, a.n, a.c, a.spatial, a.channels_last};
   if (!batch::prepare(t, a.dtype)) return false;
   const int64_t parts = needs_sums(a) ? batch::parts_for<true>(t, a.dtype) : 0;
-  const Scratch partial(parts * a.c * static_cast<int64_t>(sizeof(FloatPair)));
+  const Scratch partial(parts * a.c * static_cast<int64_t>(sizeof(Pair)));
   const Scratch factors(a.c * static_cast<int64_t>(sizeof(float4)));
   dispatch(a.dtype, Types<float, BFloat16, Half>{}, [&](auto tag) {
     using S = typename decltype(tag)::type;
-    if (parts > 0) batch::sums<S, true>(t, parts, BatchMean{a.mean, a.param_dtype}, partial.get<FloatPair>());
+    if (parts > 0) batch::sums<S, true>(t, parts, BatchMean{a.mean, a.param_dtype}, partial.get<Pair>());
     batch_gradients<float><<<column_blocks(a.c), column_threads(parts), 0, cuda::current_stream()>>>(
-        a, partial.get<FloatPair>(), parts, static_cast<Pair*>(nullptr), factors.get<float4>());
+        a, partial.get<Pair>(), parts, static_cast<Pair*>(nullptr), factors.get<float4>());
     if (a.dx != nullptr) batch::apply<S, true>(t, factors.get<float4>());
   });
   return true;

@@ -1,5 +1,7 @@
 // The passes of batch norm over tensors whose channels lie in whole 16-byte packs: planes of one channel, or, channels
-// last, lines of all of them. They compute in float; what a channel needs in the second pass is four floats.
+// last, lines of all of them. They compute in float, and a thread's sums are joined in double: where a channel's first
+// element, from which deviations are taken, is far from the others, squares cancel. What a channel needs in the second
+// pass is four floats.
 //
 // Channels last, a block works on a tile of up to 32 packs of a line and on as many lines at once as its threads cover,
 // so that narrow lines fill warps too; a thread keeps its pack of channels, and what belongs to them, in registers.
@@ -34,11 +36,10 @@ __device__ __forceinline__ void add(float& a, float& b, float x, float dy, float
 
 // Samples are cut into gridDim.y parts; a block sums one channel of a part.
 template <class S, bool Backward, class Centre>
-__global__ void __launch_bounds__(512)
-    plane_sums(const __grid_constant__ Tensors t, Centre centre_of, FloatPair* partial) {
+__global__ void __launch_bounds__(512) plane_sums(const __grid_constant__ Tensors t, Centre centre_of, Pair* partial) {
   constexpr int V = pack_width<S>(), kLoads = 4;
   using Line = Pack<S, V>;
-  __shared__ float shared[2][32];
+  __shared__ Pair shared[32];
   const int64_t channel = blockIdx.x, first = t.n * blockIdx.y / gridDim.y, last = t.n * (blockIdx.y + 1) / gridDim.y;
   const float centre = centre_of(channel);
   const Line *const x = static_cast<const Line*>(t.x), *const dy = static_cast<const Line*>(t.dy);
@@ -68,15 +69,14 @@ __global__ void __launch_bounds__(512)
       b += pack_b;
     }
   }
-  a = block_reduce(a, shared[0], 0.0f, Sum());
-  b = block_reduce(b, shared[1], 0.0f, Sum());
-  if (threadIdx.x == 0) partial[blockIdx.y * t.c + channel] = {a, b};
+  const Pair sums = block_reduce(Pair{a, b}, shared, Pair{0, 0}, AddPairs());
+  if (threadIdx.x == 0) partial[blockIdx.y * t.c + channel] = sums;
 }
 
 // Lines are cut into gridDim.y parts; a thread sums a pack of channels over every blockDim.y-th line of a part.
 template <class S, bool Backward, class Centre>
 __global__ void __launch_bounds__(kLineThreads, kResident<Backward>)
-    line_sums(const __grid_constant__ Tensors t, Centre centre_of, FloatPair* partial) {
+    line_sums(const __grid_constant__ Tensors t, Centre centre_of, Pair* partial) {
   constexpr int V = pack_width<S>(), kLoads = 4;
   using Line = Pack<S, V>;
   __shared__ float shared[2][kLineThreads * V];
@@ -138,12 +138,10 @@ __global__ void __launch_bounds__(kLineThreads, kResident<Backward>)
   for (int column = thread; column < columns; column += static_cast<int>(blockDim.x * blockDim.y)) {
     const int64_t channel = int64_t{blockIdx.x} * columns + column;
     if (channel >= t.c) return;
-    float sum_a = 0, sum_b = 0;
-    for (int line = 0; line < static_cast<int>(blockDim.y); line++) {
-      sum_a += shared[0][line * columns + column];
-      sum_b += shared[1][line * columns + column];
-    }
-    partial[blockIdx.y * t.c + channel] = {sum_a, sum_b};
+    Pair sums{0, 0};
+    for (int line = 0; line < static_cast<int>(blockDim.y); line++)
+      sums = AddPairs()(sums, {shared[0][line * columns + column], shared[1][line * columns + column]});
+    partial[blockIdx.y * t.c + channel] = sums;
   }
 }
 
@@ -241,7 +239,7 @@ int64_t parts_for(const Tensors& t, DType dtype) {
 
 // Into partial[part * c + channel].
 template <class S, bool Backward, class Centre>
-void sums(const Tensors& t, int64_t parts, const Centre& centre, FloatPair* partial) {
+void sums(const Tensors& t, int64_t parts, const Centre& centre, Pair* partial) {
   const cudaStream_t stream = cuda::current_stream();
   if (t.channels_last) {
     line_sums<S, Backward><<<line_blocks(t, parts), line_threads(t), 0, stream>>>(t, centre, partial);
