@@ -52,9 +52,59 @@ __device__ __forceinline__ int piece_of(const List<Item>& list, int64_t& begin, 
   return k;
 }
 
-template <class T>
-__device__ __forceinline__ T read(const char* p, DType dtype, int64_t size, int64_t i) {
-  return load_as<T>(p + i * size, dtype);
+// Calls f(x) for the elements [begin, end) of N tensors stored as S, x[k] being that of tensor k: whole packs where all
+// tensors begin at one, `Loads` of them in flight; then element by element. A bit of `read` for each tensor says
+// whether it is loaded (else its x[k] is 0), one of `written` whether x[k] is stored.
+template <class S, int Loads, int N, class F>
+__device__ __forceinline__ void each_element(char* const (&data)[N], unsigned read, unsigned written, int64_t begin,
+                                             int64_t end, const F& f) {
+  constexpr int V = pack_width<S>(), kStep = kThreads * V;
+  using Packed = Pack<S, V>;
+  uintptr_t bits = 0;
+#pragma unroll
+  for (int k = 0; k < N; k++) bits |= ((read | written) >> k & 1) != 0 ? reinterpret_cast<uintptr_t>(data[k]) : 0;
+  if (bits % 16 == 0) {
+    const int64_t whole = begin + (end - begin) / V * V;
+    for (int64_t base = begin + threadIdx.x * V; base < whole; base += kStep * Loads) {
+      Packed held[Loads][N] = {};
+#pragma unroll
+      for (int u = 0; u < Loads; u++) {
+        if (base + u * kStep >= whole) continue;
+#pragma unroll
+        for (int k = 0; k < N; k++)
+          if ((read >> k & 1) != 0)
+            held[u][k] = *reinterpret_cast<const Packed*>(reinterpret_cast<const S*>(data[k]) + base + u * kStep);
+      }
+#pragma unroll
+      for (int u = 0; u < Loads; u++) {
+        if (base + u * kStep >= whole) continue;
+#pragma unroll
+        for (int v = 0; v < V; v++) {
+          S x[N];
+#pragma unroll
+          for (int k = 0; k < N; k++) x[k] = held[u][k].value[v];
+          f(x);
+#pragma unroll
+          for (int k = 0; k < N; k++) held[u][k].value[v] = x[k];
+        }
+#pragma unroll
+        for (int k = 0; k < N; k++)
+          if ((written >> k & 1) != 0)
+            *reinterpret_cast<Packed*>(reinterpret_cast<S*>(data[k]) + base + u * kStep) = held[u][k];
+      }
+    }
+    begin = whole;
+  }
+  for (int64_t i = begin + threadIdx.x; i < end; i += kThreads) {
+    S x[N] = {};
+#pragma unroll
+    for (int k = 0; k < N; k++)
+      if ((read >> k & 1) != 0) x[k] = reinterpret_cast<const S*>(data[k])[i];
+    f(x);
+#pragma unroll
+    for (int k = 0; k < N; k++)
+      if ((written >> k & 1) != 0) reinterpret_cast<S*>(data[k])[i] = x[k];
+  }
 }
 
 // ---- Foreach -------------------------------------------------------------------------------------------------------
@@ -79,62 +129,20 @@ constexpr int inputs_of(ForeachOp op) {
   return 1;
 }
 
-// Whole packs where all of an item's tensors begin at one, several of them in flight; then element by element.
 template <ForeachOp op, class S>
 __global__ void __launch_bounds__(kThreads)
     foreach_pieces(const __grid_constant__ List<ForeachItem> list, const char* device_scalar) {
   using T = compute_t<S>;
-  constexpr int N = inputs_of(op), V = pack_width<S>(), kLoads = N == 1 ? 4 : 2;
-  using Packed = Pack<S, V>;
+  constexpr int N = inputs_of(op);
   int64_t begin, end;
   const ForeachItem& item = list.item[piece_of(list, begin, end)];
   const T s = device_scalar == nullptr ? static_cast<T>(item.s) : load_as<T>(device_scalar, dtype_of<S>);
-  const auto result = [&](T a, T b, T c) { return convert_to_store<S>(apply<T>(op, a, b, c, s)); };
-  S* const out = reinterpret_cast<S*>(item.data[0]);
-  const S* in[3] = {};
-  auto bits = reinterpret_cast<uintptr_t>(out);
+  char* data[1 + N];
 #pragma unroll
-  for (int k = 0; k < N; k++) {
-    in[k] = reinterpret_cast<const S*>(item.data[1 + k]);
-    bits |= reinterpret_cast<uintptr_t>(in[k]);
-  }
-  if (bits % 16 == 0) {
-    const int64_t whole = begin + (end - begin) / V * V;
-    for (int64_t base = begin + threadIdx.x * V; base < whole; base += kThreads * V * kLoads) {
-      Packed held[kLoads][3];
-#pragma unroll
-      for (int u = 0; u < kLoads; u++) {
-        const int64_t at = base + u * kThreads * V;
-        if (at >= whole) continue;
-#pragma unroll
-        for (int k = 0; k < N; k++) held[u][k] = *reinterpret_cast<const Packed*>(in[k] + at);
-      }
-#pragma unroll
-      for (int u = 0; u < kLoads; u++) {
-        const int64_t at = base + u * kThreads * V;
-        if (at >= whole) continue;
-        Packed to;
-#pragma unroll
-        for (int v = 0; v < V; v++)
-          to.value[v] = result(convert<T>(held[u][0].value[v]), N > 1 ? convert<T>(held[u][1].value[v]) : T(0),
-                               N > 2 ? convert<T>(held[u][2].value[v]) : T(0));
-        *reinterpret_cast<Packed*>(out + at) = to;
-      }
-    }
-    begin = whole;
-  }
-  for (int64_t i = begin + threadIdx.x; i < end; i += kThreads)
-    out[i] = result(convert<T>(in[0][i]), N > 1 ? convert<T>(in[1][i]) : T(0), N > 2 ? convert<T>(in[2][i]) : T(0));
-}
-
-template <class F>
-void by_compute(const char* name, DType dtype, const F& f) {
-  if (!is_floating(dtype)) missing_kernel(name, name_of(dtype));
-  if (dtype == DType::F64) {
-    f(Tag<double>{});
-  } else {
-    f(Tag<float>{});
-  }
+  for (int k = 0; k <= N; k++) data[k] = item.data[k];
+  each_element<S, N == 1 ? 4 : 2>(data, (2u << N) - 2, 1, begin, end, [&](S(&x)[1 + N]) {
+    x[0] = convert_to_store<S>(apply<T>(op, convert<T>(x[1]), convert<T>(x[N > 1 ? 2 : 1]), convert<T>(x[N]), s));
+  });
 }
 
 template <class S>
@@ -148,14 +156,19 @@ auto foreach_kernel_of(ForeachOp op) {
   return &foreach_pieces<ForeachOp::neg, S>;
 }
 
+// Calls f(Tag<storage type>).
+template <class F>
+void by_storage(const char* name, DType dtype, const F& f) {
+  if (!dispatch(dtype, FloatingTypes{}, f)) missing_kernel(name, name_of(dtype));
+}
+
 void foreach_op(ForeachOp op, const std::vector<ForeachItem>& items, DType dtype, const char* device_scalar) {
-  if (!dispatch(dtype, FloatingTypes{}, [&](auto tag) {
-        const auto kernel = foreach_kernel_of<typename decltype(tag)::type>(op);
-        for_groups(items, [&](const List<ForeachItem>& list, uint32_t blocks, size_t, int64_t) {
-          kernel<<<blocks, kThreads, 0, cuda::current_stream()>>>(list, device_scalar);
-        });
-      }))
-    missing_kernel("foreach", name_of(dtype));
+  by_storage("foreach", dtype, [&](auto tag) {
+    const auto kernel = foreach_kernel_of<typename decltype(tag)::type>(op);
+    for_groups(items, [&](const List<ForeachItem>& list, uint32_t blocks, size_t, int64_t) {
+      kernel<<<blocks, kThreads, 0, cuda::current_stream()>>>(list, device_scalar);
+    });
+  });
   cuda::check_launch("launching a foreach operator");
 }
 
@@ -163,36 +176,38 @@ struct MaxOfNumbers {  // NaN wins
   __device__ __forceinline__ double operator()(double a, double b) const { return a != a || a > b ? a : b; }
 };
 
-template <class T>
-__global__ void __launch_bounds__(kThreads) norm_pieces(const __grid_constant__ List<ForeachItem> list, DType dtype,
-                                                        int64_t size, double order, double* partial) {
+template <class S>
+__global__ void __launch_bounds__(kThreads)
+    norm_pieces(const __grid_constant__ List<ForeachItem> list, double order, double* partial) {
   __shared__ double shared[32];
   int64_t begin, end;
   const ForeachItem& item = list.item[piece_of(list, begin, end)];
   double sum = 0;
-  for (int64_t i = begin + threadIdx.x; i < end; i += kThreads) {
-    const double x = ::fabs(static_cast<double>(read<T>(item.data[1], dtype, size, i)));
+  char* const data[1] = {item.data[1]};
+  each_element<S, 4>(data, 1, 0, begin, end, [&](S(&element)[1]) {
+    const double x = ::fabs(static_cast<double>(convert<compute_t<S>>(element[0])));
     sum = isinf(order) ? MaxOfNumbers()(x, sum) : sum + (order == 2 ? x * x : x);
-  }
+  });
   sum = isinf(order) ? block_reduce(sum, shared, 0.0, MaxOfNumbers()) : block_reduce(sum, shared, 0.0, Sum());
   if (threadIdx.x == 0) partial[blockIdx.x] = sum;
 }
 
-template <class T>
+template <class S>
 __global__ void __launch_bounds__(kThreads)
-    norm_totals(const __grid_constant__ List<ForeachItem> list, DType dtype, double order, const double* partial) {
+    norm_totals(const __grid_constant__ List<ForeachItem> list, double order, const double* partial) {
   __shared__ double shared[32];
   const int k = static_cast<int>(blockIdx.x);
   double sum = 0;
   for (uint32_t b = list.first_block[k] + threadIdx.x; b < list.first_block[k + 1]; b += kThreads)
     sum = isinf(order) ? MaxOfNumbers()(partial[b], sum) : sum + partial[b];
   sum = isinf(order) ? block_reduce(sum, shared, 0.0, MaxOfNumbers()) : block_reduce(sum, shared, 0.0, Sum());
-  if (threadIdx.x == 0) store_as<T>(list.item[k].data[0], dtype, static_cast<T>(order == 2 ? ::sqrt(sum) : sum));
+  if (threadIdx.x == 0)
+    *reinterpret_cast<S*>(list.item[k].data[0]) = convert<S>(static_cast<compute_t<S>>(order == 2 ? ::sqrt(sum) : sum));
 }
 
 void foreach_norm(const std::vector<ForeachItem>& items, DType dtype, double order) {
-  by_compute("foreach_norm", dtype, [&](auto tag) {
-    using T = typename decltype(tag)::type;
+  by_storage("foreach_norm", dtype, [&](auto tag) {
+    using S = typename decltype(tag)::type;
     const cudaStream_t stream = cuda::current_stream();
     for (size_t first = 0; first < items.size(); first += kItems) {
       // Every item has a result, the empty ones too.
@@ -206,10 +221,8 @@ void foreach_norm(const std::vector<ForeachItem>& items, DType dtype, double ord
       }
       list.first_block[list.count] = blocks;
       const Scratch partial(int64_t{blocks} * 8);
-      if (blocks > 0)
-        norm_pieces<T><<<blocks, kThreads, 0, stream>>>(list, dtype, static_cast<int64_t>(size_of(dtype)), order,
-                                                        partial.get<double>());
-      norm_totals<T><<<list.count, kThreads, 0, stream>>>(list, dtype, order, partial.get<double>());
+      if (blocks > 0) norm_pieces<S><<<blocks, kThreads, 0, stream>>>(list, order, partial.get<double>());
+      norm_totals<S><<<list.count, kThreads, 0, stream>>>(list, order, partial.get<double>());
     }
   });
   cuda::check_launch("launching foreach_norm");
@@ -217,24 +230,28 @@ void foreach_norm(const std::vector<ForeachItem>& items, DType dtype, double ord
 
 // ---- Gradient scaler -----------------------------------------------------------------------------------------------
 
-template <class T>
-__global__ void __launch_bounds__(kThreads) unscale_pieces(const __grid_constant__ List<ForeachItem> list, DType dtype,
-                                                           int64_t size, const float* inv_scale, float* found_inf) {
+template <class S>
+__global__ void __launch_bounds__(kThreads)
+    unscale_pieces(const __grid_constant__ List<ForeachItem> list, const float* inv_scale, float* found_inf) {
+  using T = compute_t<S>;
   int64_t begin, end;
   const ForeachItem& item = list.item[piece_of(list, begin, end)];
   const T scale = static_cast<T>(*inv_scale);
-  for (int64_t i = begin + threadIdx.x; i < end; i += kThreads) {
-    const T x = read<T>(item.data[0], dtype, size, i);
-    if (!isfinite(x)) *found_inf = 1.0f;
-    if (scale != T(1)) store_as<T>(item.data[0] + i * size, dtype, x * scale);
-  }
+  bool infinite = false;
+  char* const data[1] = {item.data[0]};
+  each_element<S, 4>(data, 1, scale != T(1), begin, end, [&](S(&element)[1]) {
+    const T x = convert<T>(element[0]);
+    infinite = infinite || !isfinite(x);
+    element[0] = convert_to_store<S>(x * scale);
+  });
+  if (infinite) *found_inf = 1.0f;
 }
 
 void unscale(const std::vector<ForeachItem>& items, DType dtype, const float* inv_scale, float* found_inf) {
-  by_compute("_amp_foreach_non_finite_check_and_unscale_", dtype, [&](auto tag) {
+  by_storage("_amp_foreach_non_finite_check_and_unscale_", dtype, [&](auto tag) {
     for_groups(items, [&](const List<ForeachItem>& list, uint32_t blocks, size_t, int64_t) {
-      unscale_pieces<typename decltype(tag)::type><<<blocks, kThreads, 0, cuda::current_stream()>>>(
-          list, dtype, static_cast<int64_t>(size_of(dtype)), inv_scale, found_inf);
+      unscale_pieces<typename decltype(tag)::type>
+          <<<blocks, kThreads, 0, cuda::current_stream()>>>(list, inv_scale, found_inf);
     });
   });
   cuda::check_launch("launching an unscaling");
@@ -306,39 +323,36 @@ __device__ __forceinline__ void update(Element<T>& e, const OptimizerParams& p, 
   }
 }
 
-template <Rule R, class T>
+template <Rule R, class S>
 __global__ void __launch_bounds__(kThreads)
-    optimizer_pieces(const __grid_constant__ List<OptimizerItem> list, DType dtype, int64_t size,
-                     const __grid_constant__ OptimizerParams p) {
+    optimizer_pieces(const __grid_constant__ List<OptimizerItem> list, const __grid_constant__ OptimizerParams p) {
+  using T = compute_t<S>;
   if (p.found_inf != nullptr && *p.found_inf == 1.0f) return;
   int64_t begin, end;
   const OptimizerItem& item = list.item[piece_of(list, begin, end)];
   const Step<T> step(p, item.step == nullptr ? 1.0 : static_cast<double>(*item.step));
   const T scale = p.grad_scale == nullptr ? T(1) : static_cast<T>(*p.grad_scale);
-  for (int64_t i = begin + threadIdx.x; i < end; i += kThreads) {
-    Element<T> e;
-    e.param = read<T>(item.param, dtype, size, i);
-    e.grad = read<T>(item.grad, dtype, size, i);
+  char* const data[5] = {item.param, item.grad, item.state[0], item.state[1], item.state[2]};
+  unsigned read = 0b11;
 #pragma unroll
-    for (int k = 0; k < 3; k++) e.state[k] = item.state[k] == nullptr ? T(0) : read<T>(item.state[k], dtype, size, i);
-    if (p.grad_scale != nullptr) {
-      e.grad /= scale;
-      store_as<T>(item.grad + i * size, dtype, e.grad);
-    }
+  for (int k = 2; k < 5; k++) read |= data[k] != nullptr ? 1u << k : 0;
+  const unsigned written = p.grad_scale != nullptr ? read : read & ~0b10u;  // an unscaled gradient is kept
+  each_element<S, 1>(data, read, written, begin, end, [&](S(&x)[5]) {
+    Element<T> e{convert<T>(x[0]), convert<T>(x[1]), {convert<T>(x[2]), convert<T>(x[3]), convert<T>(x[4])}};
+    if (p.grad_scale != nullptr) e.grad /= scale;
     update<R, T>(e, p, step, p.maximize ? -e.grad : e.grad);
-    store_as<T>(item.param + i * size, dtype, e.param);
+    x[0] = convert_to_store<S>(e.param);
+    x[1] = convert_to_store<S>(e.grad);
 #pragma unroll
-    for (int k = 0; k < 3; k++)
-      if (item.state[k] != nullptr) store_as<T>(item.state[k] + i * size, dtype, e.state[k]);
-  }
+    for (int k = 0; k < 3; k++) x[2 + k] = convert_to_store<S>(e.state[k]);
+  });
 }
 
 template <Rule R>
 void fused(const std::vector<OptimizerItem>& items, DType dtype, const OptimizerParams& p) {
-  by_compute("fused optimizer", dtype, [&](auto tag) {
+  by_storage("fused optimizer", dtype, [&](auto tag) {
     for_groups(items, [&](const List<OptimizerItem>& list, uint32_t blocks, size_t, int64_t) {
-      optimizer_pieces<R, typename decltype(tag)::type>
-          <<<blocks, kThreads, 0, cuda::current_stream()>>>(list, dtype, static_cast<int64_t>(size_of(dtype)), p);
+      optimizer_pieces<R, typename decltype(tag)::type><<<blocks, kThreads, 0, cuda::current_stream()>>>(list, p);
     });
   });
   cuda::check_launch("launching a fused optimizer");
