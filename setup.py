@@ -4,7 +4,7 @@ Environment switches (all optional):
 
 MINITORCH_ISAS       CPU instruction sets to build, comma separated (default ``baseline,avx2,avx512``)
 MINITORCH_CUDA       ``1`` builds the CUDA library, ``0`` does not (default: when nvcc and a GPU are there)
-MINITORCH_CUDA_ARCHS CUDA architectures in CMake's notation (default ``80-real;90a-real;90-virtual``)
+MINITORCH_CUDA_ARCHS CUDA architectures in CMake's notation (default ``80;90a-real``)
 MINITORCH_SANITIZE   ``1`` builds with AddressSanitizer and UndefinedBehaviorSanitizer
 MINITORCH_JOBS       parallel compile jobs (default: Ninja's own choice)
 MINITORCH_BUILD_DIR  folder for CMake (default ``build/`` and a name from the versions of Python and torch)
