@@ -2,6 +2,7 @@
 // pinned, so the same test reads what a kernel wrote; run with MINITORCH_LAUNCH_BLOCKING=1, which test_main.cpp sets.
 #pragma once
 #include <cstddef>
+#include <cstdlib>
 #include <vector>
 
 #include "runtime/backend.h"
@@ -33,6 +34,12 @@ struct KernelMemory {
 
 template <class T>
 using Vector = std::vector<T, KernelMemory<T>>;
+
+// Fewer sizes, for tools that make every launch slow.
+inline bool short_tests() {
+  const char* const asked = std::getenv("MINITORCH_SHORT_TESTS");
+  return asked != nullptr && *asked == '1';
+}
 
 // For tests of what only the CPU's kernels do.
 #define MT_CPU_ONLY() \

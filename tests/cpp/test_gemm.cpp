@@ -85,12 +85,15 @@ TYPED_TEST(Gemm, EveryLayout) {
   for (Layout la : kLayouts)
     for (Layout lb : kLayouts)
       for (Layout lc : kLayouts)
-        for (auto [m, n, k] : {std::array<int64_t, 3>{29, 35, 18}, {3, 70, 33}, {40, 2, 37}})
+        for (auto [m, n, k] : {std::array<int64_t, 3>{29, 35, 18}, {3, 70, 33}, {40, 2, 37}}) {
+          if (short_tests() && m == 3) continue;
           check<TypeParam>(1, m, n, k, la, lb, lc, Scalar(int64_t{2}), Scalar(int64_t{3}));
+        }
 }
 
 TYPED_TEST(Gemm, SizesAroundThePanels) {
-  const int64_t sizes[] = {1, 2, 5, 7, 13, 14, 15, 16, 17, 31, 32, 33, 64};
+  std::vector<int64_t> sizes = {1, 2, 5, 7, 13, 14, 15, 16, 17, 31, 32, 33, 64};
+  if (short_tests()) sizes = {1, 7, 16, 33, 64};
   for (int64_t m : sizes)
     for (int64_t n : sizes) {
       check<TypeParam>(1, m, n, 19, Layout::rows, Layout::rows, Layout::rows, Scalar(int64_t{1}), Scalar(int64_t{0}));
