@@ -17,7 +17,7 @@ namespace {
 
 class Index : public ::testing::Test {
  protected:
-  void SetUp() override { select_cpu_slot(); }
+  void SetUp() override { backend(); }
 };
 
 // A [rows, columns] selection of rows from a contiguous float table with `columns` columns.

@@ -14,7 +14,7 @@ namespace {
 
 class Norm : public ::testing::Test {
  protected:
-  static void SetUpTestSuite() { select_cpu_slot(); }
+  static void SetUpTestSuite() { backend(); }
 };
 
 Vector<float> noise(size_t n, float mean, unsigned seed) {

