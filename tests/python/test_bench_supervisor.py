@@ -70,18 +70,19 @@ def resumable(out):
 def test_the_run_goes_on_without_what_hangs_or_dies(folder, tmp_path):
     out = tmp_path / "r.jsonl"
     resumable(out)
-    started = command(folder, out, "--resume", "--time-limit", "8", "--threads", str(torch.get_num_threads()))
+    limit = "8" if machine_is_cpu() else "30"  # beside a GPU native starts a process of its own in a case's time
+    started = command(folder, out, "--resume", "--time-limit", limit, "--threads", str(torch.get_num_threads()))
     done = subprocess.run(started, capture_output=True, text=True, timeout=300)
     found = results.read(out).results
     assert done.returncode == 0, done.stdout + done.stderr
     assert {name: r.status for name, r in found.items()} == {
         "bad/before": "ok", "bad/hangs": "failed", "bad/dies": "failed", "bad/leaves": "failed", "bad/after": "ok",
     }  # fmt: skip
-    assert found["bad/hangs"].message == "did not end within 8 s and was stopped"
+    assert found["bad/hangs"].message == f"did not end within {limit} s and was stopped"
     assert found["bad/dies"].message == "ended the process (SIGSEGV)"
     assert found["bad/leaves"].message == "ended the process (exit status 0)"
     assert found["bad/before"].timed and found["bad/after"].timed
-    assert "did not end within 8 s" in done.stdout and "3 not timed" in done.stdout
+    assert f"did not end within {limit} s" in done.stdout and "3 not timed" in done.stdout
 
 
 def test_a_pass_is_made_in_a_process_of_its_own(folder, tmp_path):
@@ -111,7 +112,7 @@ def test_a_pass_is_made_in_a_process_of_its_own(folder, tmp_path):
     assert done.returncode == 0, done.stdout + done.stderr
     found = results.read(out).results
     visits = [len(found[name].visits) for name in ("bad/a", "bad/b")]
-    assert all(found[name].timed for name in found) and len(found) == 2
+    assert len(found) == 2 and all(r.timed for r in found.values()), [(r.status, r.message) for r in found.values()]
     if machine_is_cpu():
         assert min(visits) >= 2 and len(set(seen.read_text().split())) >= 2
     assert done.stdout.count("Limits of this machine") == 1 and done.stdout.count(f"results: {out}") == 1
