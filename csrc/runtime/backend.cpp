@@ -15,6 +15,10 @@
 namespace minitorch {
 
 Backend& cpu_backend();
+// Chooses the best instruction set that this CPU and this build have, or the one named by MINITORCH_ISA. Throws
+// std::runtime_error if that is unknown or not available. Here alone: called with another backend at work, it would
+// replace that one's kernels.
+void select_cpu_slot();
 
 namespace {
 

@@ -118,8 +118,4 @@ void synchronize(int device);
 // Throws InvalidDevice unless 0 <= device < device_count().
 void check_device(int device);
 
-// Chooses the best instruction set that this CPU and this build have, or the one named by MINITORCH_ISA. Throws
-// std::runtime_error if that is unknown or not available.
-void select_cpu_slot();
-
 }  // namespace minitorch
