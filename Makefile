@@ -13,7 +13,7 @@ REQUIREMENTS := $(VENV)/.requirements
 INSTALLED := $(VENV)/.installed
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-cpp cuda test-python conformance coverage accuracy lint format bench benchmarks-page debug clean
+.PHONY: help setup demo test test-cpp cuda test-python poison conformance coverage accuracy lint format bench benchmarks-page debug clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-16s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -47,6 +47,10 @@ test-cpp: $(INSTALLED) ## C++ tests of core, runtime and kernels (no Python)
 # Two workers with two threads each on two cores: idle OpenMP threads must sleep, not spin.
 test-python: $(INSTALLED) test-cpp cuda ## Python tests: devices, operators, conformance (a thinned choice), models
 	@OMP_NUM_THREADS=2 OMP_WAIT_POLICY=passive MINITORCH_FALLBACK=error $(PY) -m pytest -n $(JOBS) --dist worksteal tests
+
+poison: $(INSTALLED) ## Python tests with memory checks: fresh memory is NaN, every block stands between canaries
+	@OMP_NUM_THREADS=2 OMP_WAIT_POLICY=passive MINITORCH_FALLBACK=error MINITORCH_POISON=1 \
+		$(PY) -m pytest -n $(JOBS) --dist worksteal tests
 
 conformance: $(INSTALLED) ## every conformance row of the claimed operators, in all dtypes; an interrupted run goes on
 	@$(PY) -m tests.conformance.run --whole --timeout 300 --jobs $(JOBS) --results --json out/conformance.json --resume

@@ -51,6 +51,23 @@ class OperatorGuard {
   int previous_ = -1;  // the device to go back to
 };
 
+// Refuses tensors of a dtype that native refuses to an operator that moves elements.
+class RareCheck : public ArgumentVisitor<RareCheck> {
+ public:
+  void see_tensor(const at::Tensor& t) {
+    if (t.defined() && is_rare(t.scalar_type())) found_ = t.scalar_type();
+  }
+  template <class... Args>
+  static void run(const char* name, const Args&... args) {
+    RareCheck check;
+    (check.see(args), ...);
+    if (C10_UNLIKELY(check.found_ != c10::ScalarType::Undefined)) refuse_as_native(name, check.found_);
+  }
+
+ private:
+  c10::ScalarType found_ = c10::ScalarType::Undefined;
+};
+
 // torch::Library, whose functions are guarded.
 class Operators {
  public:
@@ -61,7 +78,10 @@ class Operators {
     if constexpr (std::is_function_v<std::remove_pointer_t<F>>) {
       library_.impl(name, guarded(f, name_for_errors(name)));
     } else if constexpr (requires { typename Guarded<F>::Pointer; }) {
-      if (Guarded<F>::name == nullptr) Guarded<F>::name = name_for_errors(name);
+      if (Guarded<F>::name == nullptr) {
+        Guarded<F>::name = name_for_errors(name);
+        Guarded<F>::moves = moves_elements(Guarded<F>::name);
+      }
       library_.impl(name, typename Guarded<F>::Pointer());
     } else {
       library_.impl(name, std::move(f));
@@ -75,9 +95,11 @@ class Operators {
   template <class R, class... Args, R (*f)(Args...)>
   struct Guarded<c10::CompileTimeFunctionPointer<R(Args...), f>> {
     static inline const char* name = nullptr;  // of a function that several operators have, the first one's
+    static inline bool moves = false;
     static R call(Args... args) {
       const OperatorGuard guard(args...);
       try {
+        if (moves) RareCheck::run(name, args...);
         return f(std::forward<Args>(args)...);
       } catch (const NoKernel& missing) {
         refuse(name, missing);
@@ -87,9 +109,10 @@ class Operators {
   };
   template <class R, class... Args>
   static auto guarded(R (*f)(Args...), const char* name) {
-    return [f, name](Args... args) -> R {
+    return [f, name, moves = moves_elements(name)](Args... args) -> R {
       const OperatorGuard guard(args...);
       try {
+        if (moves) RareCheck::run(name, args...);
         return f(std::forward<Args>(args)...);
       } catch (const NoKernel& missing) {
         refuse(name, missing);

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <mutex>
+#include <string_view>
 #include <unordered_set>
 
 #include "bridge/native_names.h"
@@ -43,6 +44,50 @@ const char* name_for_errors(const char* op) {
   static auto& names = *new std::unordered_set<std::string>;
   const std::lock_guard lock(mutex);
   return names.insert(std::move(name)).first->c_str();
+}
+
+void refuse_as_native(const char* op, c10::ScalarType dtype) {
+  if (backend().synchronous() && native_refusal(op, dtype) != nullptr) refuse(op, NoKernel(op, dtype));
+}
+
+bool moves_elements(const char* op) {
+  static const std::unordered_set<std::string_view> names{"_unique2",
+                                                          "bucketize",
+                                                          "channel_shuffle",
+                                                          "count_nonzero",
+                                                          "gather",
+                                                          "hash_tensor",
+                                                          "im2col",
+                                                          "index_copy",
+                                                          "index_fill",
+                                                          "isin",
+                                                          "kthvalue",
+                                                          "masked_fill",
+                                                          "masked_scatter",
+                                                          "masked_select",
+                                                          "median",
+                                                          "mode",
+                                                          "nan_to_num",
+                                                          "nanmedian",
+                                                          "nonzero",
+                                                          "pixel_shuffle",
+                                                          "pixel_unshuffle",
+                                                          "put",
+                                                          "reflection_pad1d",
+                                                          "reflection_pad2d",
+                                                          "reflection_pad3d",
+                                                          "replication_pad1d",
+                                                          "replication_pad2d",
+                                                          "replication_pad3d",
+                                                          "scatter_add",
+                                                          "searchsorted",
+                                                          "silu",
+                                                          "take",
+                                                          "topk",
+                                                          "trace",
+                                                          "tril",
+                                                          "triu"};
+  return names.contains(op);
 }
 
 void refuse(const char* op, const NoKernel& from) {

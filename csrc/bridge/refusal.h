@@ -34,6 +34,21 @@ class NoKernel : public c10::NotImplementedError {
   const char* op_ = nullptr;  // the innermost operator that it passed, if any
 };
 
+// For operators whose kernels could compute in a dtype that native refuses: throws what becomes native's refusal where
+// the CPU stands in for native's. Looks through a table; is_rare says when that is worth it.
+void refuse_as_native(const char* op, c10::ScalarType dtype);
+
+// complex32 and the unsigned integers of more than 8 bits: dtypes that native has few operators for.
+inline bool is_rare(c10::ScalarType dtype) {
+  return dtype == c10::ScalarType::ComplexHalf || c10::isBarebonesUnsignedType(dtype);
+}
+inline void refuse_rare_as_native(const char* op, c10::ScalarType dtype) {
+  if (C10_UNLIKELY(is_rare(dtype))) refuse_as_native(op, dtype);
+}
+// Operators that move or order elements, which our kernels do by size: native has them for a list of dtypes. Their
+// arguments are looked at before they run.
+bool moves_elements(const char* op);
+
 // The name that an operator has in errors: without overload, the underscore of in-place forms and "_helper". The
 // pointer stays good.
 const char* name_for_errors(const char* op);

@@ -175,6 +175,7 @@ struct Structured<Base, R (C::*)(Args...)> {
   using TensorValue = at::Tensor;
 
   static inline const char* name = nullptr;  // for errors
+  static inline bool moves = false;          // see moves_elements
 
   template <class Operation>
   static void run(Operation& op, Args... args) {
@@ -195,9 +196,11 @@ struct Structured<Base, R (C::*)(Args...)> {
     [&]<size_t... I>(std::index_sequence<I...>) {
       if constexpr (precomputed) {
         auto pre = op.meta(args...);
+        if (moves) RareCheck::run(name, args...);
         op.impl(pre, args..., op.maybe_get_output(I)...);
       } else {
         op.meta(args...);
+        if (moves) RareCheck::run(name, args...);
         op.impl(args..., op.maybe_get_output(I)...);
       }
     }(std::make_index_sequence<N>{});
@@ -250,6 +253,7 @@ template <class Base>
 void structured(torch::Library& m, const char* functional, const char* inplace, const char* out) {
   using Functions = typename structured_detail::Structured<Base>::template Functions<>;
   structured_detail::Structured<Base>::name = name_for_errors(functional ? functional : inplace ? inplace : out);
+  structured_detail::Structured<Base>::moves = moves_elements(structured_detail::Structured<Base>::name);
   if (functional) m.impl(functional, TORCH_FN(Functions::functional));
   if (out) m.impl(out, TORCH_FN(Functions::out));
   using Meta = structured_detail::Signature<decltype(&Base::meta)>;

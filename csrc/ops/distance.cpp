@@ -95,7 +95,9 @@ Tensor cdist_backward(const Tensor& dy, const Tensor& x1, const Tensor& x2, doub
   const Pair pair(x1, x2);
   const Tensor dx = empty(pair.x1.sizes(), x1.scalar_type());
   const auto shape = pair.shape(x1.size(-2), x2.size(-2));
-  TORCH_CHECK(dy.sizes() == shape && distance.sizes() == shape, "Expected a gradient and distances of shape ", shape,
+  // vmap brings them with a dimension of size 1 more.
+  const int64_t count = c10::multiply_integers(shape);
+  TORCH_CHECK(dy.numel() == count && distance.numel() == count, "Expected a gradient and distances of shape ", shape,
               ", got ", dy.sizes(), " and ", distance.sizes());
   if (dx.numel() == 0) return dx;
   if (x2.size(-2) == 0) return dx.zero_();

@@ -140,7 +140,7 @@ at::Tensor& fill_tensor(at::Tensor& self, const at::Tensor& value) {
 at::Tensor& zero_(at::Tensor& self) { return fill_scalar(self, 0); }
 
 const at::Tensor& resize_(const at::Tensor& self, at::IntArrayRef size, std::optional<at::MemoryFormat> format) {
-  at::detail::check_size_nonnegative(size);
+  for (const int64_t s : size) TORCH_CHECK(s >= 0, "numel: integer multiplication overflow");  // native's words
   auto* impl = self.unsafeGetTensorImpl();
   const auto bytes_before = static_cast<int64_t>(self.storage().nbytes());
   if (self.sizes() != size) {
@@ -179,7 +179,7 @@ at::Scalar local_scalar_dense(const at::Tensor& self) {
     MT_FOR_FLOAT8_TYPES(MT_READ)
 #undef MT_READ
     default:
-      TORCH_CHECK_NOT_IMPLEMENTED(false, "\"_local_scalar_dense\" not implemented for '", self.scalar_type(), "'");
+      TORCH_CHECK_NOT_IMPLEMENTED(false, "\"_local_scalar_dense_cpu\" not implemented for '", self.scalar_type(), "'");
   }
 }
 

@@ -105,6 +105,7 @@ Tensor& eye_m_out(int64_t n, int64_t m, Tensor& out) {
   TORCH_CHECK(m >= 0, "m must be greater or equal to 0, got ", m);
   out.resize_({n, m});
   out.zero_();
+  refuse_rare_as_native("eye", out.scalar_type());
   out.diagonal().fill_(1);
   return out;
 }

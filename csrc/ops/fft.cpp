@@ -61,6 +61,7 @@ Tensor resolved(const Tensor& t) { return t.resolve_conj().resolve_neg(); }
 
 void check_precision(const Tensor& self, const char* name) {
   const auto type = c10::toRealValueType(self.scalar_type());
+  TORCH_CHECK(type != at::kHalf || !backend().synchronous(), "MKL FFT doesn't support tensors of type: ", type);
   TORCH_CHECK_NOT_IMPLEMENTED(type == at::kFloat || type == at::kDouble, "minitorch: ", name, " takes ",
                               "single and double precision, got ", self.scalar_type());
 }

@@ -186,6 +186,7 @@ void unfold_backward_stub(at::Tensor& grad_in, const at::Tensor& grad, int64_t d
 // CPU for native's devices, but on the tensor's own device for ours.
 at::Tensor& index_put_impl(at::Tensor& self, const c10::List<std::optional<at::Tensor>>& indices,
                            const at::Tensor& value, bool accumulate, bool unsafe) {
+  refuse_rare_as_native("index_put", self.scalar_type());
   if (!accumulate && value.numel() == 1 && value.device() == self.device()) {
     const at::Tensor any_number = at::empty({}, self.options().device(at::kCPU));
     if (std::get<0>(at::native::canDispatchToMaskedFill(self, indices, any_number)))

@@ -76,10 +76,13 @@ void gather_stub(const Tensor& result, const Tensor& self, int64_t dim, const Te
 }
 
 void scatter_stub(const Tensor& self, int64_t dim, const Tensor& index, const Tensor& src) {
+  refuse_rare_as_native("scatter", self.scalar_type());
   write_along(self, dim, index, src, IndexWrite::assign);
 }
 
 void scatter_fill_stub(const Tensor& self, int64_t dim, const Tensor& index, const at::Scalar& value) {
+  const bool refused = is_rare(self.scalar_type()) && backend().synchronous();
+  TORCH_CHECK_NOT_IMPLEMENTED(!refused, "\"scatter_gather_scalar_cpu\" not implemented for '", self.scalar_type(), "'");
   write_along(self, dim, index, at::scalar_tensor(value, self.options()), IndexWrite::assign);
 }
 
@@ -96,6 +99,13 @@ struct ScatterAdd : at::meta::structured_scatter_add {
 void scatter_reduce_stub(const Tensor& self, int64_t dim, const Tensor& index, const Tensor& src,
                          const ReductionType& op) {
   check_reducible(self, op);
+  const bool refused = is_rare(self.scalar_type()) && backend().synchronous();
+  const char* const kind = op == ReductionType::MEAN  ? "_reduce_mean"
+                           : op == ReductionType::MAX ? "_reduce_amax"
+                           : op == ReductionType::MIN ? "_reduce_amin"
+                                                      : "";
+  TORCH_CHECK_NOT_IMPLEMENTED(!refused, "\"scatter_gather_tensor_cpu", kind, "\" not implemented for '",
+                              self.scalar_type(), "'");
   write_along(self, dim, index, src, write_of(op));
 }
 
@@ -162,6 +172,9 @@ struct IndexAdd : at::meta::structured_index_add {
                 ") must one or zero for given self.dim() (", self.dim(), ")");
     if (index.numel() == 0 || source.numel() == 0) return;
     const bool scaled = !alpha.equal(1);
+    TORCH_CHECK_NOT_IMPLEMENTED(!c10::isBarebonesUnsignedType(out.scalar_type()) || !backend().synchronous(), '"',
+                                out.dim() > 1 && !scaled ? "scatter_gather_tensor_cpu" : "index_add_",
+                                "\" not implemented for '", out.scalar_type(), "'");
     if ((scaled || out.dim() <= 1) && at::isReducedFloatingType(out.scalar_type())) {
       // Products and sums stay in float until the end. (Sums of whole rows do so in the kernel.)
       const Tensor sum = out.to(at::kFloat);

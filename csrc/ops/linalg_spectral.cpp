@@ -29,36 +29,61 @@ void svd(const Tensor& a, const bool, const bool vectors, const std::optional<st
   svd_kernel(args);
 }
 
+// LAPACK's information for matrices with a NaN: the number of the argument, with a minus.
+bool refuse_nans(const Tensor& a, const Tensor& b, bool gels, const Tensor& infos) {
+  const auto found = [&](const Tensor& t) { return t.isnan().flatten(-2).any(-1).expand(infos.sizes()); };
+  infos.masked_fill_(found(b.narrow(-2, 0, a.size(-2))), gels ? -7 : -6).masked_fill_(found(a), gels ? -5 : -4);
+  return infos.ne(0).any().item<bool>();
+}
+Tensor has_infinity(const Tensor& a) { return a.isinf().flatten(-2).any(-1); }
+
+// By QR, for which a has full rank. As LAPACK has it, an infinity makes everything else vanish, an exact zero on the
+// diagonal is information, and the solution for a matrix of zeros is zero.
+void lstsq_by_qr(const Tensor& a, const Tensor& b, const Tensor& infos) {
+  const int64_t m = a.size(-2), n = a.size(-1), k = std::min(m, n);
+  const auto triangular = [](const Tensor& r, const Tensor& x, bool upper, MatrixOp op) {
+    if (x.numel() > 0) triangular_solve_kernel({view_of(r), view_of(x), true, upper, false, op});
+  };
+  const Tensor factors = at::native::cloneBatchedColumnMajor(m >= n ? a : a.mH());
+  at::DimVector sizes(a.sizes().slice(0, a.dim() - 2));
+  sizes.push_back(k);
+  const Tensor tau = empty(sizes, a.scalar_type());
+  if (factors.numel() == 0) {
+    b.zero_();  // as LAPACK does, from which the residuals are taken
+    return;
+  }
+  const Tensor infinite = has_infinity(a);
+  if (infinite.any().item<bool>()) {
+    const Tensor parts = a.is_complex() ? at::view_as_real(factors) : factors;  // scaled by a real number
+    Tensor scale = infinite.logical_not();
+    while (scale.dim() < parts.dim()) scale = scale.unsqueeze(-1);
+    parts.mul_(scale);
+  }
+  const Tensor vanishes = factors.eq(0).flatten(-2).all(-1);
+  qr_factor_kernel(view_of(factors), view_of(tau));
+  const Tensor zeros = factors.diagonal(0, -2, -1).eq(0);
+  const Tensor first = zeros.to(at::kInt).argmax(-1).add(1).to(at::kInt);
+  infos.copy_(first.mul(zeros.any(-1).logical_and_(vanishes.logical_not())).expand(infos.sizes()));
+  const Tensor r = factors.narrow(-2, 0, k), x = b.narrow(-2, 0, std::max(m, n));
+  if (m >= n) {
+    qr_multiply_kernel(view_of(factors), view_of(tau), view_of(x), true, true);
+    triangular(r, x.narrow(-2, 0, n), true, MatrixOp::none);
+  } else {
+    // a = r^H q^H: r^H y = b, x = q (y, 0).
+    triangular(r, x.narrow(-2, 0, m), true, MatrixOp::adjoint);
+    x.narrow(-2, m, n - m).zero_();
+    qr_multiply_kernel(view_of(factors), view_of(tau), view_of(x), true, false);
+  }
+  b.masked_fill_(vanishes.unsqueeze(-1).unsqueeze(-1), 0);
+}
+
 // The solution of least norm replaces the first rows of b. gels takes a to have full rank and works by QR, the others
 // find the rank: from singular values for all three of them, gelsy's columns being pivoted in LAPACK.
 void lstsq(const Tensor& a, Tensor& b, Tensor& rank, Tensor&, Tensor& infos, double rcond, std::string driver) {
   infos.zero_();
   const int64_t m = a.size(-2), n = a.size(-1), k = std::min(m, n);
-  const auto triangular = [](const Tensor& r, const Tensor& x, bool upper, MatrixOp op) {
-    if (x.numel() > 0) triangular_solve_kernel({view_of(r), view_of(x), true, upper, false, op});
-  };
-  if (driver == "gels") {
-    const Tensor factors = at::native::cloneBatchedColumnMajor(m >= n ? a : a.mH());
-    at::DimVector sizes(a.sizes().slice(0, a.dim() - 2));
-    sizes.push_back(k);
-    const Tensor tau = empty(sizes, a.scalar_type());
-    if (factors.numel() == 0) {
-      b.zero_();  // as LAPACK does, from which the residuals are taken
-      return;
-    }
-    qr_factor_kernel(view_of(factors), view_of(tau));
-    const Tensor r = factors.narrow(-2, 0, k), x = b.narrow(-2, 0, std::max(m, n));
-    if (m >= n) {
-      qr_multiply_kernel(view_of(factors), view_of(tau), view_of(x), true, true);
-      triangular(r, x.narrow(-2, 0, n), true, MatrixOp::none);
-    } else {
-      // a = r^H q^H: r^H y = b, x = q (y, 0).
-      triangular(r, x.narrow(-2, 0, m), true, MatrixOp::adjoint);
-      x.narrow(-2, m, n - m).zero_();
-      qr_multiply_kernel(view_of(factors), view_of(tau), view_of(x), true, false);
-    }
-    return;
-  }
+  if (refuse_nans(a, b, driver == "gels", infos)) return;
+  if (driver == "gels") return lstsq_by_qr(a, b, infos);
   const auto [u, s, vh] = at::_linalg_svd(a, false, true);
   const Tensor largest = s.narrow(-1, 0, std::min<int64_t>(k, 1));
   const Tensor kept = s.gt(largest * rcond);
@@ -85,6 +110,10 @@ std::tuple<Tensor&, Tensor&, Tensor&, Tensor&> lstsq_out(const Tensor& input, co
   at::native::linalg_lstsq_out(input, other, rcond, passed, solution, by_values ? none : residuals, rank,
                                by_values ? unused : singular_values);
   if (!by_values) return {solution, residuals, rank, singular_values};
+  if (name == "gelsd") {  // it refuses infinities as well
+    const Tensor info = has_infinity(input).to(at::kInt).mul(-4);
+    at::_linalg_check_errors(info, "torch.linalg.lstsq", info.numel() <= 1);
+  }
   const Tensor s = at::linalg_svdvals(input);
   at::native::resize_output(singular_values, s.sizes());
   singular_values.copy_(s);
@@ -127,6 +156,7 @@ void ldl_solve(const Tensor& ld, const Tensor& pivots, const Tensor& result, boo
 // Native's own function hands LAPACK's packed real eigenvectors to a second stub; ours come complex at once.
 std::tuple<Tensor, Tensor> eig(const Tensor& input, bool vectors) {
   at::native::squareCheckInputs(input, vectors ? "linalg.eig" : "linalg.eigvals");
+  if (input.scalar_type() == at::kComplexHalf) check_dtype("linalg_eig_out_cpu", input);
   TORCH_CHECK(input.isfinite().all().item<bool>(), "torch.linalg.eig: input tensor should not contain infs or NaNs.");
   const Tensor a = at::native::cloneBatchedColumnMajor(resolved(input));
   const auto dtype = c10::toComplexType(input.scalar_type());

@@ -18,7 +18,7 @@ TORCH_LIBRARY_FRAGMENT(minitorch, m) {
   m.def("linear_forward(Tensor input, Tensor weight, Tensor? bias) -> Tensor", {at::Tag::pt2_compliant_tag});
 }
 MT_OPERATORS(minitorch, PrivateUse1, m) { m.impl("linear_forward", MT_CHECKED(linear_forward)); }
-MT_OPERATORS(minitorch, Meta, m) { m.impl("linear_forward", MT_CHECKED(linear_forward_meta)); }
+TORCH_LIBRARY_IMPL(minitorch, Meta, m) { m.impl("linear_forward", TORCH_FN(linear_forward_meta)); }
 
 }  // namespace
 }  // namespace minitorch

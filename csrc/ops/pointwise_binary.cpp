@@ -115,6 +115,12 @@ void pow_scalar_stub(at::TensorIteratorBase& iter, const at::Scalar& exponent) {
   run_pointwise(PointwiseOp::pow_scalar, iter, exponent);
 }
 
+// Native makes complex32 of two halves by complex() only.
+void polar_stub(at::TensorIterator& iter) {
+  if (iter.dtype(1) == at::kHalf) refuse_as_native("polar", at::kHalf);
+  run_pointwise(PointwiseOp::polar, iter);
+}
+
 void ldexp_stub(at::TensorIteratorBase& iter) { run_in_output_dtype(PointwiseOp::ldexp, iter); }
 
 }  // namespace
@@ -135,7 +141,6 @@ MT_REGISTER(xlogy)
 MT_REGISTER(xlog1py)
 MT_REGISTER(zeta)
 MT_REGISTER(complex)
-MT_REGISTER(polar)
 MT_REGISTER(mse)
 MT_REGISTER(smooth_l1)
 MT_REGISTER(huber)
@@ -152,6 +157,7 @@ REGISTER_PRIVATEUSE1_DISPATCH(ne_stub, &minitorch::equality_stub<minitorch::Poin
 REGISTER_PRIVATEUSE1_DISPATCH(mul_stub, &minitorch::product_stub)
 REGISTER_PRIVATEUSE1_DISPATCH(add_stub, &minitorch::add_stub)
 REGISTER_PRIVATEUSE1_DISPATCH(pow_tensor_scalar_stub, &minitorch::pow_scalar_stub)
+REGISTER_PRIVATEUSE1_DISPATCH(polar_stub, &minitorch::polar_stub)
 REGISTER_PRIVATEUSE1_DISPATCH(ldexp_stub, &minitorch::ldexp_stub)
 }  // namespace at::native
 

@@ -37,6 +37,12 @@ Runs find_runs(const at::Tensor& data, int64_t n, int64_t width, const at::Tenso
   return runs;
 }
 
+// index_select refuses what unique does not.
+at::Tensor rows_at(const at::Tensor& data, const at::Tensor& rows) {
+  if (!is_rare(data.scalar_type())) return data.index_select(0, rows);
+  return data.index(c10::List<std::optional<at::Tensor>>({rows}));
+}
+
 Triple finish(at::Tensor values, const Runs& runs, at::IntArrayRef inverse_shape) {
   return {std::move(values), runs.inverse.defined() ? runs.inverse.view(inverse_shape) : empty({0}, at::kLong),
           runs.counts.defined() ? runs.counts : empty({0}, at::kLong)};
@@ -75,7 +81,7 @@ Triple unique2(const at::Tensor& self, bool, bool return_inverse, bool return_co
   if (auto counted = unique_by_counting(flat, self.sizes(), return_inverse, return_counts)) return *counted;
   const auto [sorted, order] = at::sort(flat, /*stable=*/true, 0, /*descending=*/false);
   const Runs runs = find_runs(sorted, flat.numel(), 1, {}, order, return_inverse, return_counts);
-  return finish(sorted.index_select(0, runs.first), runs, self.sizes());
+  return finish(rows_at(sorted, runs.first), runs, self.sizes());
 }
 
 std::tuple<at::Tensor, at::Tensor> unique(const at::Tensor& self, bool sorted, bool return_inverse) {
@@ -92,6 +98,8 @@ Triple unique_slices(const at::Tensor& self, int64_t dim, bool return_inverse, b
   }
   TORCH_CHECK(zero_dims == 0, "There are 0 sized dimensions, and they aren't selected, so unique cannot be applied");
   const int64_t n = self.size(dim);
+  TORCH_CHECK_NOT_IMPLEMENTED(self.scalar_type() != at::kComplexHalf || !backend().synchronous(),
+                              "\"unique_dim\" not implemented for 'ComplexHalf'");
   const at::Tensor slices = self.moveaxis(dim, 0).contiguous().view({n, -1});
   at::Tensor order;
   if (!consecutive) {
@@ -100,7 +108,7 @@ Triple unique_slices(const at::Tensor& self, int64_t dim, bool return_inverse, b
   }
   const Runs runs = find_runs(slices, n, slices.size(1), order, order, return_inverse, return_counts);
   const at::Tensor picked = consecutive ? runs.first : order.index_select(0, runs.first);
-  return finish(self.moveaxis(dim, 0).index_select(0, picked).moveaxis(0, dim), runs, {n});
+  return finish(rows_at(self.moveaxis(dim, 0), picked).moveaxis(0, dim), runs, {n});
 }
 
 Triple unique_dim(const at::Tensor& self, int64_t dim, bool, bool return_inverse, bool return_counts) {
@@ -124,7 +132,7 @@ Triple unique_consecutive(const at::Tensor& self, bool return_inverse, bool retu
     return {values, empty({0}, at::kLong), empty({0}, at::kLong)};
   }
   const Runs runs = find_runs(flat, flat.numel(), 1, {}, {}, return_inverse, return_counts);
-  return finish(flat.index_select(0, runs.first), runs, self.sizes());
+  return finish(rows_at(flat, runs.first), runs, self.sizes());
 }
 
 at::Tensor& searchsorted_into(const at::Tensor& sorted_sequence, const at::Tensor& self, bool out_int32, bool right,
@@ -134,6 +142,8 @@ at::Tensor& searchsorted_into(const at::Tensor& sorted_sequence, const at::Tenso
   at::native::searchsorted_pre_check(sorted_sequence, self, out, out_int32, right, side, sorter);
   at::native::resize_output(out, self.sizes());
   if (self.numel() == 0) return out;
+  const bool refused = is_rare(self.scalar_type()) && backend().synchronous();
+  TORCH_CHECK_NOT_IMPLEMENTED(!refused, "\"searchsorted_out_cpu\" not implemented for '", self.scalar_type(), "'");
   at::Tensor input, boundaries, order;
   at::native::searchsorted_maybe_trim_input_tensors(input, boundaries, order, self, sorted_sequence,
                                                     sorter.defined() ? sorter : sorted_sequence);

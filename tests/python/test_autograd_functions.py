@@ -331,6 +331,36 @@ def test_compile_aot_eager():
         torch.testing.assert_close(a, b)
 
 
+DYNAMIC = {
+    "linear": lambda x: F.linear(x, torch.ones(3, 6, device=DEVICE), torch.ones(3, device=DEVICE)),
+    "dropout": lambda x: F.dropout(x, 0.5),
+    "cross_entropy": lambda x: F.cross_entropy(x, torch.zeros(x.size(0), dtype=torch.long, device=DEVICE)),
+    "rms_norm": lambda x: F.rms_norm(x, (6,), torch.ones(6, device=DEVICE)),
+    "lstm": lambda x: torch.lstm(
+        x[:, None],
+        (torch.zeros(1, 1, 2, device=DEVICE), torch.zeros(1, 1, 2, device=DEVICE)),
+        [torch.ones(8, 6, device=DEVICE), torch.ones(8, 2, device=DEVICE)],
+        *(False, 1, 0.0, True, False, False),
+    )[0],
+}
+
+
+@pytest.mark.parametrize("name", DYNAMIC)
+def test_compile_with_sizes_that_vary(name):
+    """Sizes are symbols then, for the Meta kernels too."""
+    torch._dynamo.reset()
+    compiled = torch.compile(DYNAMIC[name], backend="aot_eager", dynamic=True)
+    for rows in (5, 9):
+        results = []
+        for function in (DYNAMIC[name], compiled):
+            x = torch.linspace(-1, 1, rows * 6).view(rows, 6).to(DEVICE).requires_grad_()
+            torch.manual_seed(6)
+            value = function(x)
+            value.square().sum().backward()
+            results.append((value.detach().cpu(), x.grad.cpu()))
+        torch.testing.assert_close(results[1], results[0])
+
+
 @pytest.mark.parametrize(
     "call",
     [

@@ -202,6 +202,10 @@ def test_degenerate():
     check(torch.linalg.qr, torch.full((3, 2), float("nan")))
     check(torch.linalg.qr, torch.zeros(4, 3))
     check(torch.matrix_exp, torch.full((2, 2), float("inf")))
+    for shape in ((2, 2), (3, 3), (8, 8), (5, 3), (3, 5)):
+        nan = torch.randn(shape)
+        nan[0, 0] = torch.nan  # stays the pivot
+        check(torch.linalg.lu_factor, nan, exact=False)
 
 
 def test_errors():

@@ -1,10 +1,12 @@
 """Eigenvalues, singular values, least squares, LDL: reconstruction, orthogonality, gradients, degenerate inputs, errors."""
 
+import re
+
 import pytest
 import torch
 
 from tests.python.test_linalg_solve import DTYPES, near, wide
-from tests.python.twin import DEVICE, check, check_error
+from tests.python.twin import DEVICE, check, check_error, error_of
 
 
 @pytest.fixture(autouse=True)
@@ -188,6 +190,36 @@ def test_errors():
     check_error(lambda a: torch.linalg.lstsq(a, a, driver="other"), tall)
     check_error(lambda a: torch.linalg.lstsq(a, a[:2]), tall)
     check_error(torch.linalg.eig, torch.full((2, 2), float("inf")))
+
+
+UNSOLVABLE = {  # the matrix, the right side
+    "nan in the matrix": (torch.eye(3).index_put((torch.tensor(1), torch.tensor(2)), torch.tensor(torch.nan)), "ones"),
+    "nan on the right": (torch.eye(3), "nan"),
+    "nan in one of a batch": (torch.stack([torch.eye(4, 3), torch.full((4, 3), torch.nan)]), "ones"),
+    "an infinity": (torch.eye(4, 3) + torch.tensor([[torch.inf, 0, 0]] + [[0.0] * 3] * 3), "ones"),
+    "a column of zeros": (torch.tensor([[1.0, 0.0, 2.0], [2.0, 0.0, 1.0], [0.5, 0.0, 3.0], [1.0, 0.0, 0.0]]), "ones"),
+    "a row of zeros": (torch.tensor([[1.0, 2.0, 3.0, 4.0], [0.0] * 4, [2.0, 1.0, 0.0, 1.0]]), "ones"),
+    "zeros": (torch.zeros(2, 4, 3), "ones"),
+}
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("name", UNSOLVABLE)
+def test_least_squares_without_a_solution(name, dtype):
+    a, kind = UNSOLVABLE[name]
+    a = a.to(dtype)
+    b = torch.full((*a.shape[:-1], 2), torch.nan if kind == "nan" else 1.0).to(dtype)
+    drivers = ["gels"] if name in ("a column of zeros", "a row of zeros") else ["gels", "gelsd"]
+    for driver in drivers + (["gelsy", "gelss"] if "nan" in name else []):
+        native, ours = (
+            error_of(lambda x, y: torch.linalg.lstsq(x, y, driver=driver), a.to(d), b.to(d)) for d in ("cpu", DEVICE)
+        )
+        if native is None:
+            assert ours is None
+            check(lambda x, y: torch.linalg.lstsq(x, y, driver=driver).solution, a, b, exact=False)
+        else:
+            assert type(ours) is type(native)
+            assert re.sub(r'at ".*?":\d+', "", str(ours)) == re.sub(r'at ".*?":\d+', "", str(native))
 
 
 @pytest.mark.parametrize("value", [float("nan"), float("inf")])

@@ -311,14 +311,15 @@ def test_wide_unsigned_integers(dtype):
         check(lambda x: torch.unique(x, return_inverse=True, return_counts=True), t)
         check(lambda x: torch.unique(x, dim=0, return_inverse=True, return_counts=True), t)
         check(lambda x: torch.unique_consecutive(x, return_counts=True), t)
-    numbers = sorted(x & (2**bits - 1) for x in many.view(signed)[0].tolist())
-    moved = many[0].to("minitorch")
-    assert moved.topk(7).values.tolist() == numbers[:-8:-1]
-    assert moved.topk(900, largest=False).values.tolist() == numbers[:900]
-    assert moved.kthvalue(1234).values.item() == numbers[1233]
-    ordered = moved.sort().values
-    assert torch.searchsorted(ordered, ordered).tolist() == [bisect.bisect_left(numbers, x) for x in numbers]
-    assert torch.isin(moved, moved[:3]).nonzero().flatten().tolist()[:3] == [0, 1, 2]
+    if ASYNCHRONOUS:  # native's CPU has no more of them
+        numbers = sorted(x & (2**bits - 1) for x in many.view(signed)[0].tolist())
+        moved = many[0].to("minitorch")
+        assert moved.topk(7).values.tolist() == numbers[:-8:-1]
+        assert moved.topk(900, largest=False).values.tolist() == numbers[:900]
+        assert moved.kthvalue(1234).values.item() == numbers[1233]
+        ordered = moved.sort().values
+        assert torch.searchsorted(ordered, ordered).tolist() == [bisect.bisect_left(numbers, x) for x in numbers]
+        assert torch.isin(moved, moved[:3]).nonzero().flatten().tolist()[:3] == [0, 1, 2]
 
 
 HISTOGRAM_DTYPES = [torch.float32, torch.float64, torch.bfloat16, torch.float16]

@@ -66,6 +66,10 @@ CASES = {
     "cumsum": (lambda x: x.cumsum(0), [data(3, 4, 5)]),
     "sort": (lambda x: x.sort(-1).values, [data(3, 4, 5)]),
 }
+BACKWARD = {  # without forward mode
+    "distances": (lambda x, y: torch.cdist(x, y).sum(), [data(3, 4, 5), data(3, 2, 5)]),
+    "distances to itself": (lambda x: torch.cdist(x, x, p=1).square().sum(), [data(3, 4, 5)]),
+}
 
 
 def scalar(function):
@@ -108,6 +112,13 @@ def test_transform(name, transform):
     for a, b in leaves:
         assert a.device.type == DEVICE
         torch.testing.assert_close(a.cpu(), b, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("name", BACKWARD)
+def test_a_jacobian_per_example(name):
+    function, tensors = BACKWARD[name]
+    native, ours = (vmap(jacrev(function))(*[t.to(device) for t in tensors]) for device in ("cpu", DEVICE))
+    torch.testing.assert_close(ours.cpu(), native, rtol=1e-4, atol=1e-5)
 
 
 @pytest.mark.parametrize("derivative", [jacrev, jacfwd, hessian])

@@ -28,6 +28,7 @@ template <class T>
 int64_t largest_in(const T* x, int64_t n) {
   using R = real_t<T>;
   constexpr int64_t L = 16;
+  if (n > 0 && size1(x[0]) != size1(x[0])) return 0;  // as in LAPACK nothing is larger than a NaN that comes first
   R best[L];
   for (int64_t l = 0; l < L; l++) best[l] = R(-1);
   int64_t i = 0;

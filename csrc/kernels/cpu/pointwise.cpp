@@ -22,7 +22,7 @@ void pointwise(PointwiseOp op, const PointwiseView& v, const PointwiseParams& pa
   // The few operators on the bits of a 16-bit float are built for it.
   if (is_half(v.compute) && op == PointwiseOp::nextafter) block = find_block(op, v.compute);
   if (block == nullptr) missing_kernel(name_of(op), name_of(v.compute));
-  run_pointwise(v, *block, params);
+  if (v.numel > 0) run_pointwise(v, *block, params);
 }
 
 MT_REGISTER_KERNEL(pointwise_kernel, &pointwise);

@@ -53,6 +53,25 @@ MT_HD float scale_single(float p, float n) {
   const float second = detail::bit_cast<float>((detail::bit_cast<uint32_t>(n - half + kRoundSingle) << 23) + one);
   return (p * first) * second;
 }
+// exp(x) = 2^n (high + low), where `low` is what rounding to `high` lost.
+struct ExpSingle {
+  float n, high, low;
+  MT_HD explicit ExpSingle(float x) {
+    float y = x < -104.0f ? -104.0f : x;
+    y = y > 89.0f ? 89.0f : y;
+    n = (y * 1.44269504f + kRoundSingle) - kRoundSingle;
+    const float r = (y - n * 0.693359375f) - n * -2.12194440e-4f;
+    float q = 1.9890980e-4f;
+    q = q * r + 1.3933641e-3f;
+    q = q * r + 8.3333109e-3f;
+    q = q * r + 4.1666465e-2f;
+    q = q * r + 1.6666667e-1f;
+    q = q * r + 0.5f;
+    const float rest = q * (r * r) + r;
+    high = rest + 1.0f;
+    low = rest - (high - 1.0f);
+  }
+};
 // p in log(1 + f) = f - f^2/2 + f^3 p (2^-28.5) for |f| < 0.42.
 MT_HD float log1p_tail(float f) {
   float p = 6.971612e-2f;
@@ -70,18 +89,8 @@ MT_HD float log1p_tail(float f) {
 // In single precision throughout, as what models spend most time in (error below 0.8 units in the last place):
 // reduction and polynomial as in exp_single.
 MT_HD float exp(float x) {
-  constexpr float round = detail::kRoundSingle;
-  float y = x < -104.0f ? -104.0f : x;
-  y = y > 89.0f ? 89.0f : y;
-  const float n = (y * 1.44269504f + round) - round;
-  const float r = (y - n * 0.693359375f) - n * -2.12194440e-4f;
-  float q = 1.9890980e-4f;
-  q = q * r + 1.3933641e-3f;
-  q = q * r + 8.3333109e-3f;
-  q = q * r + 4.1666465e-2f;
-  q = q * r + 1.6666667e-1f;
-  q = q * r + 0.5f;
-  return detail::scale_single((q * (r * r) + r) + 1.0f, n);
+  const detail::ExpSingle e(x);
+  return detail::scale_single(e.high, e.n);
 }
 MT_HD double exp(double x) { return detail::exp_full(x); }
 // The remainder is exact; 2^r = 1 + r q(r), minimax on [-1/2, 1/2] to 2^-28 (error below 0.8 units in the last
