@@ -37,10 +37,12 @@ Runs find_runs(const at::Tensor& data, int64_t n, int64_t width, const at::Tenso
   return runs;
 }
 
-// index_select refuses what unique does not.
+// index_select refuses wide unsigned integers, unique does not.
 at::Tensor rows_at(const at::Tensor& data, const at::Tensor& rows) {
-  if (!is_rare(data.scalar_type())) return data.index_select(0, rows);
-  return data.index(c10::List<std::optional<at::Tensor>>({rows}));
+  const auto type = data.scalar_type();
+  if (!c10::isBarebonesUnsignedType(type)) return data.index_select(0, rows);
+  const auto bits = type == at::kUInt16 ? at::kShort : type == at::kUInt32 ? at::kInt : at::kLong;
+  return data.view(bits).index_select(0, rows).view(type);
 }
 
 Triple finish(at::Tensor values, const Runs& runs, at::IntArrayRef inverse_shape) {
