@@ -133,17 +133,25 @@ MT_INLINE void zero(E* row, int64_t begin, int64_t end) {
   for (int64_t v = begin; v < end; v += kLanes<E>) gemm::store_vector(row + v, gemm::Vector<E>{});
 }
 
+// The same row of all channels, which are `across` apart in the source. Its vectors have the same shape in all of them.
 template <class S>
-MT_INLINE void stage_contiguous(const S* src, const Range& r, int64_t length, Element<S>* row) {
+MT_INLINE void stage_contiguous(const S* src, int64_t across, const Range& r, int64_t length, int64_t channels,
+                                int64_t channel, Element<S>* row) {
   constexpr int kStep = kLanes<Element<S>>;
   for (int64_t v = 0; v < length; v += kStep) {
-    const int64_t begin = max64(r.begin - v, 0), end = min64(r.end - v, kStep);
-    if (begin == 0 && end == kStep)
-      gemm::store_vector(row + v, gemm::load_widened(src + v));
-    else if (begin < end)
-      gemm::store_vector(row + v, gemm::load_lanes(src + v, static_cast<int>(begin), static_cast<int>(end)));
-    else
-      gemm::store_vector(row + v, gemm::Vector<Element<S>>{});
+    const auto begin = static_cast<int>(min64(max64(r.begin - v, 0), kStep));
+    const auto end = static_cast<int>(min64(max64(r.end - v, begin), kStep));
+    const S* in = src + v;
+    Element<S>* out = row + v;
+    if (begin == 0 && end == kStep) {
+      for (int64_t c = 0; c < channels; c++, in += across, out += channel)
+        gemm::store_vector(out, gemm::load_widened(in));
+    } else if (begin < end) {
+      for (int64_t c = 0; c < channels; c++, in += across, out += channel)
+        gemm::store_vector(out, gemm::load_lanes(in, begin, end));
+    } else {
+      for (int64_t c = 0; c < channels; c++, out += channel) gemm::store_vector(out, gemm::Vector<Element<S>>{});
+    }
   }
 }
 
@@ -231,8 +239,7 @@ void stage_source(const Gather& g, const Stage& stage, const Item& item, int64_t
               stage_channels(src + c, across, r, stage.row, static_cast<int>(min64(kLanes<E>, channels - c)),
                              stage.channel, row + c * stage.channel);
           } else if (across == 1) {
-            for (int64_t c = 0; c < channels; c++)
-              stage_contiguous(src + c * stride[1], r, stage.row, row + c * stage.channel);
+            stage_contiguous(src, stride[1], r, stage.row, channels, stage.channel, row);
           } else if (is_floating_v<S> && across == 2) {
             for (int64_t c = 0; c < channels; c++)
               stage_every_other(src + c * stride[1], r, stage.row, row + c * stage.channel);
