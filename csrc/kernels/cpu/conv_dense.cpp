@@ -178,13 +178,13 @@ void gather_dense(const Gather& whole) {
         out.beta = E(1);
       }
       if (kNarrow && kc < depth) out.partial = scratch<E>(Scratch::partial, (r1 - r0) * kBlockColumns);
-      out.partial_row = kBlockColumns;
+      out.partial_rows = r1 - r0;
 
       const E* const panel_weights = weights + (group * g.rows + r0) * depth;
       for (int64_t j = 0; j < positions; j += kBlockColumns) {
         const int64_t cols = min64(kBlockColumns, positions - j);
         Output<S> block = out;
-        if (block.partial != nullptr) block.partial -= j;
+        block.partial_j = j;
         for (int64_t k = 0; k < depth || k == 0; k += max64(kc, 1)) {
           const int64_t deep = min64(kc, depth - k);
           for (int64_t q = 0; q < cols; q += kColumns<E>) {

@@ -91,14 +91,13 @@ void multiply_range(const Problem<S>& p, int64_t i0, int64_t i1, int64_t j0, int
   E* const packed_a = scratch<E>(Scratch::packed_a, mc * kc + kLanes<E>);
   E* const packed_b = scratch<E>(Scratch::packed_b, padded_columns<E>(nc) * kc);
   if (kNarrow && passes > 1) {
-    out.partial = scratch<E>(Scratch::partial, rows * nc);
-    out.partial_row = nc;
+    out.partial = scratch<E>(Scratch::partial, rows * ceil_div(nc, kColumns<E>) * kColumns<E>);
+    out.partial_i = i0, out.partial_rows = rows;
   }
   for (int64_t j = j0; j < j1; j += nc) {
     const int64_t cols = min64(nc, j1 - j);
-    // Partial sums are indexed like C: shift the origin to this block's.
     Output<S> block = out;
-    if (out.partial != nullptr) block.partial = out.partial - i0 * nc - j;
+    block.partial_j = j;
     for (int64_t kk = 0; kk < p.k; kk += kc * values) {
       const int64_t deep = min64(kc * values, p.k - kk), depth = ceil_div(deep, values);
       for (int64_t q = 0; q < cols; q += kColumns<E>) {

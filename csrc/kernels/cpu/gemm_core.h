@@ -94,9 +94,15 @@ struct Output {
   const S* d = nullptr;                 // null: no addend
   int64_t d_row = 0, d_col = 0;
   Element<S> alpha{1}, beta{0};
-  // Sums of the passes over k before the last one, for storage types that are narrower than their sums.
+  // Sums of the passes over k before the last one, for storage types that are narrower than their sums: of rows from
+  // partial_i and columns from partial_j on. A panel's columns lie together, row by row: further apart, the rows of a
+  // tile would fall into the same few sets of the cache.
   Element<S>* partial = nullptr;
-  int64_t partial_row = 0;
+  int64_t partial_i = 0, partial_j = 0, partial_rows = 0;
+  MT_INLINE Element<S>* partial_at(int64_t i, int64_t j) const {
+    if (partial == nullptr) return nullptr;
+    return partial + ((j - partial_j) / kColumns<Element<S>> * partial_rows + i - partial_i) * kColumns<Element<S>>;
+  }
 };
 inline constexpr int kTileElements = kMaxRows * kVectors * kVectorBytes / 4;  // of the smallest real type
 

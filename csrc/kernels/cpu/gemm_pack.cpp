@@ -123,23 +123,17 @@ template <class S>
 inline constexpr bool kKeepsPartial = !std::is_same_v<S, Element<S>>;
 
 template <class E>
-MT_INLINE void add_partial(const E* tile, E* partial, int64_t row, int rows, int cols, bool first) {
-  constexpr int kStep = kLanes<E>;
-  for (int r = 0; r < rows; r++, tile += kColumns<E>, partial += row)
-    for (int n = 0; n < cols; n += kStep) {
-      const int here = cols - n < kStep ? cols - n : kStep;
-      Vector<E> sum = load_vector(tile + n);
-      if (here == kStep)
-        store_vector(partial + n, first ? sum : sum + load_vector(partial + n));
-      else
-        store_lanes(partial + n, first ? sum : sum + load_lanes(partial + n, 0, here), here);
-    }
+MT_INLINE void add_partial(const E* tile, E* partial, int rows, bool first) {
+  for (int n = 0; n < rows * kColumns<E>; n += kLanes<E>) {
+    const Vector<E> sum = load_vector(tile + n);
+    store_vector(partial + n, first ? sum : sum + load_vector(partial + n));
+  }
 }
 
 // The common case: C = sum or C += sum, in whole vectors. `partial`: the sums of earlier passes, or null.
 template <class S>
 MT_INLINE void store_plain(const Element<S>* tile, S* c, int64_t row, int rows, int cols, bool add,
-                           const Element<S>* partial, int64_t partial_row) {
+                           const Element<S>* partial) {
   using E = Element<S>;
   constexpr int kStep = kLanes<E>;
   for (int r = 0; r < rows; r++, tile += kColumns<E>, c += row) {
@@ -147,7 +141,7 @@ MT_INLINE void store_plain(const Element<S>* tile, S* c, int64_t row, int rows, 
       const int here = cols - n < kStep ? cols - n : kStep;
       Vector<E> sum = load_vector(tile + n);
       if constexpr (kKeepsPartial<S>) {
-        const E* const earlier = partial + r * partial_row + n;
+        const E* const earlier = partial + r * kColumns<E> + n;
         if (partial != nullptr) sum += here == kStep ? load_vector(earlier) : load_lanes(earlier, 0, here);
       } else if (add) {
         sum += here == kStep ? load_vector(c + n) : load_lanes(c + n, 0, here);
@@ -173,7 +167,7 @@ MT_INLINE void store_transposed(const Output<S>& out, const Element<S>* tile, in
     for (int r = 0; r < kStep; r++) {
       square[r] = r < rows ? load_vector(tile + r * kColumns<E> + n) : Vector<E>{};
       if (kKeepsPartial<S> && partial != nullptr && r < rows)
-        square[r] += load_lanes(partial + r * out.partial_row + n, 0, here);
+        square[r] += load_lanes(partial + r * kColumns<E> + n, 0, here);
     }
     transpose<kStep>(square);
     for (int x = 0; x < here; x++) {
@@ -197,12 +191,11 @@ __attribute__((noinline)) void store_tile(const Output<S>& out, const Real<S>* t
   const bool contiguous = is_contiguous(out, j, cols), add = !kNarrow && !first;
   const bool with_d = out.d != nullptr && (kNarrow || first);
   if constexpr (std::is_same_v<S, R> || is_half_v<S>) {
-    const E* const partial = kNarrow && !first ? out.partial + i * out.partial_row + j : nullptr;
+    const E* const partial = kNarrow && !first ? out.partial_at(i, j) : nullptr;
     const bool whole = !kNarrow || last;
-    if (!whole) return add_partial<E>(tile, out.partial + i * out.partial_row + j, out.partial_row, rows, cols, first);
+    if (!whole) return add_partial<E>(tile, out.partial_at(i, j), rows, first);
     if (whole && contiguous && !with_d && out.alpha == E(1))
-      return store_plain<S>(tile, out.c + i * out.row + column(out, j), out.row, rows, cols, add, partial,
-                            out.partial_row);
+      return store_plain<S>(tile, out.c + i * out.row + column(out, j), out.row, rows, cols, add, partial);
     if (whole && out.row == 1 && !contiguous && rows <= kLanes<E> && (!with_d || (out.d_row == 1 && out.d_col == 0)))
       return store_transposed<S>(out, tile, i, j, rows, cols, add, with_d ? out.d + i : nullptr, partial);
   }
@@ -216,7 +209,7 @@ __attribute__((noinline)) void store_tile(const Output<S>& out, const Real<S>* t
       for (int n = 0; n < kWidth; n++) value[n] = tile[r * kTileRow + n];
     }
     if constexpr (kNarrow) {
-      E* partial = out.partial + (i + r) * out.partial_row + j;
+      E* partial = out.partial_at(i + r, j);
       if (!first)
         for (int n = 0; n < cols; n++) value[n] += partial[n];
       if (!last) {
@@ -259,11 +252,9 @@ __attribute__((noinline)) void store_tile(const Output<S>& out, const Real<S>* t
 // A tile of pairs whose sums need no more than rounding goes where it belongs straight from the registers.
 template <class S>
 MT_INLINE bool finish_pairs(const Output<S>& out, int64_t i, int64_t j, int cols, bool first, bool last, PairSums& to) {
-  if (cols % kLanes<float> != 0) return false;
-  const bool plain = is_contiguous(out, j, cols) && out.d == nullptr && out.alpha == 1.0f;
+  const bool plain = cols % kLanes<float> == 0 && is_contiguous(out, j, cols) && out.d == nullptr && out.alpha == 1.0f;
   if constexpr (std::is_same_v<S, BFloat16>) {
-    float* const partial = out.partial == nullptr ? nullptr : out.partial + i * out.partial_row + j;
-    to = {partial, out.partial_row, !first};
+    to = {out.partial_at(i, j), kColumns<float>, !first};
     if (last && plain) to.narrow = out.c + i * out.row + column(out, j), to.narrow_row = out.row;
     return plain || !last;
   } else if constexpr (std::is_same_v<S, float>) {
@@ -285,7 +276,7 @@ void multiply_block(const Element<S>* a, int64_t rows, const Element<S>* b, int6
   const auto multiply = [&](int64_t p, int64_t jj) {
     const int height = panels.width(p), width = static_cast<int>(min64(cols - jj, kColumns<E>));
     const int64_t padded = padded_columns<E>(width), row = i + panels.begin(p);
-    if (is_contiguous(out, j + jj, width)) {
+    if ((last || !kKeepsPartial<S>) && is_contiguous(out, j + jj, width)) {
       // The tile of C is needed when the sums are done; its rows are too far apart for the processor to guess.
       const char* c = reinterpret_cast<const char*>(out.c + row * out.row + column(out, j + jj));
       for (int r = 0; r < height; r++, c += out.row * static_cast<int64_t>(sizeof(S)))
