@@ -143,6 +143,7 @@ class Driver {
   }
 
   int64_t staging_bytes(int64_t width) const {
+    if (direct_ && reduced_.ndim == 1) return 0;
     return columns_ ? (direct_ ? 0 : std::max(kStagedBytes, 8 * width * element_)) : kStaged * element_;
   }
   // Rows of a column fold that are converted at a time: what the first-level cache holds beside the accumulators.
@@ -201,6 +202,11 @@ class Driver {
       const int64_t first = begin + k * kLeafRows, last = std::min(first + kLeafRows, end);
       for (int64_t from = first; from < last; from += step) {
         const int64_t count = std::min(step, last - from);
+        if (direct_ && reduced_.ndim == 1) {
+          for (int64_t r = 0; r < count; r++) rows[r] = tile.in + (from + r) * reduced_.in[0];
+          r_.columns(target, tile.width, rows, count, from, p_);
+          continue;
+        }
         for (int64_t r = 0; r < count; r++) {
           const char* row = tile.in + runs.offset();
           if (direct_) {
