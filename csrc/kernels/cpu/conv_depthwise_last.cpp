@@ -106,6 +106,61 @@ MT_INLINE void filter_inside(const Gather& g, const Line* lines, int64_t count, 
   }
 }
 
+// The taps of a row lie next to each other, one step of a position apart: their number if the loop below is built for
+// it, otherwise 0.
+int64_t adjacent_taps(const Gather& g) {
+  const int64_t count = g.taps[2].size();
+  if (g.step[2] != 1 || (count != 3 && count != 5 && count != 7)) return 0;
+  const int64_t way = g.taps[2][1].offset - g.taps[2][0].offset;
+  for (int64_t t = 1; t < count; t++)
+    if (g.taps[2][t].offset - g.taps[2][t - 1].offset != way) return 0;
+  return way == 1 || way == -1 ? count : 0;
+}
+
+// kPositions neighbours and kTaps adjacent taps: each column of the source is loaded once for all positions that it
+// reaches, and left out if it lies outside.
+template <class S, int kPositions, int kTaps>
+void filter_adjacent(const Gather& g, const Line* lines, int64_t count, const S* source, int64_t at,
+                     const Element<S>* weight, int64_t width, const Element<S>* bias, S* target) {
+  using E = Element<S>;
+  const bool ascends = g.taps[2][0].offset < g.taps[2][1].offset;
+  const int64_t first = at + (ascends ? g.taps[2][0].offset : g.taps[2][kTaps - 1].offset);
+  Vector<E> acc[kPositions];
+#pragma GCC unroll 8
+  for (int p = 0; p < kPositions; p++) acc[p] = gemm::load_vector(bias);
+  for (int64_t l = 0; l < count; l++) {
+    Vector<E> sum[kPositions] = {}, w[kTaps];
+#pragma GCC unroll 8
+    for (int t = 0; t < kTaps; t++)
+      w[t] = gemm::load_vector(weight + (lines[l].tap + (ascends ? t : kTaps - 1 - t)) * width);
+    const S* const from = source + lines[l].source + first * g.source.strides[4];
+#pragma GCC unroll 16
+    for (int x = 0; x < kPositions + kTaps - 1; x++) {
+      if (static_cast<uint64_t>(first + x) >= static_cast<uint64_t>(g.source_size[2])) continue;
+      const Vector<E> column = gemm::load_widened(from + x * g.source.strides[4]);
+#pragma GCC unroll 8
+      for (int t = 0; t < kTaps; t++)
+        if (x - t >= 0 && x - t < kPositions) sum[x - t] += w[t] * column;
+    }
+#pragma GCC unroll 8
+    for (int p = 0; p < kPositions; p++) acc[p] += sum[p];
+  }
+#pragma GCC unroll 8
+  for (int p = 0; p < kPositions; p++) gemm::store_narrowed(target + p * g.target.strides[4], acc[p], kLanes<E>);
+}
+
+template <class S, int kPositions>
+using AdjacentFilter = decltype(&filter_adjacent<S, kPositions, 3>);
+template <class S, int kPositions>
+AdjacentFilter<S, kPositions> adjacent_filter(const Gather& g) {
+  switch (adjacent_taps(g)) {
+    case 3: return &filter_adjacent<S, kPositions, 3>;
+    case 5: return &filter_adjacent<S, kPositions, 5>;
+    case 7: return &filter_adjacent<S, kPositions, 7>;
+    default: return nullptr;
+  }
+}
+
 // sums += over the positions of a row of the gradient times the source that one tap reads there.
 template <class S, int kVectors>
 MT_INLINE void correlate_tap(const S* gradient, int64_t gradient_step, const S* source, int64_t source_step,
@@ -159,6 +214,8 @@ void gather_depthwise_last(const Gather& g) {
   // Positions [inside, inside_end) of a row need no check of the width.
   constexpr int kPositions = 8;
   const int64_t whole = channels / kLanes<E> * kLanes<E>;
+  constexpr int kAdjacent = gemm::kVectorBytes == 64 ? 8 : 4;  // positions whose sums fit in the registers
+  const auto adjacent = adjacent_filter<S, kAdjacent>(g);
   int64_t least = 0, most = 0;
   for (int64_t t = 0; t < g.taps[2].size(); t++) {
     least = min64(least, g.taps[2][t].offset);
@@ -174,6 +231,17 @@ void gather_depthwise_last(const Gather& g) {
       const Position p(g, row);
       const int64_t count = make_lines(g, p.n, p.d, p.h, line);
       S* const target = reinterpret_cast<S*>(g.target.data) + p.target(g);
+      if (adjacent != nullptr && g.count[2] >= kAdjacent && whole > 0) {
+        for (int64_t b = 0; b < g.count[2]; b += kAdjacent) {
+          const int64_t x = min64(b, g.count[2] - kAdjacent);  // the last block may overlap the one before
+          for (int64_t c = 0; c < whole; c += kLanes<E>)
+            adjacent(g, line, count, source + c, x, weight + c, width, bias + c, target + x * g.target.strides[4] + c);
+        }
+        for (int64_t x = 0; x < g.count[2] && whole < channels; x++)
+          filter_position<S, 1>(g, line, count, source + whole, x, weight + whole, width, bias + whole,
+                                static_cast<int>(channels - whole), target + x * g.target.strides[4] + whole);
+        continue;
+      }
       for (int64_t x = 0; x < g.count[2];) {
         if (x >= inside && x < inside_end && inside + kPositions <= inside_end) {
           x = min64(x, inside_end - kPositions);  // the last block may overlap the one before
