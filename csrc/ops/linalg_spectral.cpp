@@ -29,9 +29,9 @@ void svd(const Tensor& a, const bool, const bool vectors, const std::optional<st
   svd_kernel(args);
 }
 
-// LAPACK's information for matrices with a NaN: the number of the argument, with a minus.
+// LAPACK's information for matrices with a NaN: the number of the argument, with a minus. infos has one dimension.
 bool refuse_nans(const Tensor& a, const Tensor& b, bool gels, const Tensor& infos) {
-  const auto found = [&](const Tensor& t) { return t.isnan().flatten(-2).any(-1).expand(infos.sizes()); };
+  const auto found = [&](const Tensor& t) { return t.isnan().flatten(-2).any(-1).reshape(infos.sizes()); };
   infos.masked_fill_(found(b.narrow(-2, 0, a.size(-2))), gels ? -7 : -6).masked_fill_(found(a), gels ? -5 : -4);
   return infos.ne(0).any().item<bool>();
 }
@@ -63,7 +63,7 @@ void lstsq_by_qr(const Tensor& a, const Tensor& b, const Tensor& infos) {
   qr_factor_kernel(view_of(factors), view_of(tau));
   const Tensor zeros = factors.diagonal(0, -2, -1).eq(0);
   const Tensor first = zeros.to(at::kInt).argmax(-1).add(1).to(at::kInt);
-  infos.copy_(first.mul(zeros.any(-1).logical_and_(vanishes.logical_not())).expand(infos.sizes()));
+  infos.copy_(first.mul(zeros.any(-1).logical_and_(vanishes.logical_not())).reshape(infos.sizes()));
   const Tensor r = factors.narrow(-2, 0, k), x = b.narrow(-2, 0, std::max(m, n));
   if (m >= n) {
     qr_multiply_kernel(view_of(factors), view_of(tau), view_of(x), true, true);
