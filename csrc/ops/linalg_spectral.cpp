@@ -81,6 +81,7 @@ void lstsq_by_qr(const Tensor& a, const Tensor& b, const Tensor& infos) {
 // find the rank: from singular values for all three of them, gelsy's columns being pivoted in LAPACK.
 void lstsq(const Tensor& a, Tensor& b, Tensor& rank, Tensor&, Tensor& infos, double rcond, std::string driver) {
   infos.zero_();
+  if (c10::multiply_integers(a.sizes().slice(0, a.dim() - 2)) == 0) return;  // infos has a number all the same
   const int64_t m = a.size(-2), n = a.size(-1), k = std::min(m, n);
   if (refuse_nans(a, b, driver == "gels", infos)) return;
   if (driver == "gels") return lstsq_by_qr(a, b, infos);

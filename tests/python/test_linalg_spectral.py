@@ -251,3 +251,11 @@ def test_matrices_of_subnormal_numbers(shape, dtype):
     torch.testing.assert_close(((u * s.unsqueeze(-2)) @ vh).cpu(), a, **step)
     square = a[..., :2, :2] + a[..., :2, :2].mH
     torch.testing.assert_close(torch.linalg.eigvalsh(square.to(DEVICE)).cpu(), torch.linalg.eigvalsh(square), **step)
+
+
+@pytest.mark.parametrize("driver", ["gels", "gelsy", "gelsd"])
+@pytest.mark.parametrize("batch", [(0,), (2, 0), (2, 2)])
+def test_least_squares_of_batches_in_several_dimensions(batch, driver):
+    a, b = torch.randn(*batch, 4, 3), torch.randn(*batch, 4, 2)
+    native, ours = (torch.linalg.lstsq(a.to(d), b.to(d), driver=driver).solution for d in ("cpu", "minitorch"))
+    torch.testing.assert_close(ours.cpu(), native, rtol=1e-3, atol=1e-3)
