@@ -15,6 +15,7 @@
 #include <new>
 #include <utility>
 
+#include "core/parallel.h"
 #include "kernels/convolution.h"
 #include "kernels/cpu/gemm_core.h"
 
@@ -84,6 +85,8 @@ struct Gather {
   int64_t bias_stride;
   bool scattered = false;  // the problem is one of adding up what each source element gives
 };
+
+MT_INLINE int64_t tap_count(const Gather& g) { return g.taps[0].size() * g.taps[1].size() * g.taps[2].size(); }
 
 // The convolution as it stands.
 Gather forward_gather(const ConvArgs& args);
@@ -164,6 +167,33 @@ DensePlan make_dense_plan(const Gather& g);
 template <class S>
 void stage_group(const DensePlan& plan, const Item& item, int64_t group, Element<S>* block);
 
+// What both ways to sum the gradient of the weight begin with. Threads share the groups, or the items of all groups;
+// then each part of them has sums of its own, which are added at the end.
+struct WeightPlan {
+  int64_t depth, sums_size, parts;  // sums of a channel, of one part, and parts
+  bool by_group;
+  Items items;
+  Stage stage;
+  int64_t *offset, *weight_offset;
+};
+// `rows`: channels that a group has sums for. `positions`: of an item, at least. Uses Scratch::columns.
+WeightPlan make_weight_plan(const Gather& g, int64_t rows, int64_t positions, int64_t element_bytes);
+// Calls add_items(part, group, i0, i1) for all items of all groups, a part in one thread.
+template <class F>
+void for_weight_parts(const Gather& g, const WeightPlan& plan, const F& add_items) {
+  const int64_t items = plan.items.size();
+  parallel_for(plan.by_group ? g.groups : plan.parts, 1, [&](int64_t begin, int64_t end) {
+    for (int64_t p = begin; p < end; p++) {
+      if (plan.by_group) {
+        add_items(0, p, 0, items);
+        continue;
+      }
+      for (int64_t group = 0; group < g.groups; group++)
+        add_items(p, group, items * p / plan.parts, items * (p + 1) / plan.parts);
+    }
+  });
+}
+
 // The storage types that the templates below are built for.
 #define MT_CONV_STORAGE_TYPES(X) X(float) X(double) X(BFloat16) X(Half) X(uint64_t)
 
@@ -175,8 +205,7 @@ void gather_dense(const Gather& g);
 template <class S>
 MT_INLINE bool fills_lanes(const Gather& g) {
   constexpr int64_t kStep = kLanes<Element<S>>;
-  const int64_t taps = g.taps[0].size() * g.taps[1].size() * g.taps[2].size();
-  return g.depth * taps > 0 && 5 * g.rows >= 4 * ceil_div(g.rows, kStep) * kStep &&
+  return g.depth * tap_count(g) > 0 && 5 * g.rows >= 4 * ceil_div(g.rows, kStep) * kStep &&
          4 * g.count[2] >= gemm::kMaxRows - 2;
 }
 template <class S>

@@ -1,4 +1,5 @@
-// How a dense gather is cut into pieces and passes, and the staging of bfloat16 in pairs.
+// How a dense gather and the sums of a weight's gradient are cut into pieces and passes, and the staging of bfloat16 in
+// pairs.
 #include "core/parallel.h"
 #include "kernels/cpu/conv_core.h"
 
@@ -16,7 +17,8 @@ constexpr int64_t kBlockK = 160;
 constexpr int64_t kShortBlockK = 32;
 constexpr int64_t kFewProducts = int64_t{1} << 22;
 constexpr int64_t kPositions = 256;
-constexpr int64_t kPairedChannels = 32;  // that are staged wide before they are joined
+constexpr int64_t kPairedChannels = 32;     // that are staged wide before they are joined
+constexpr int64_t kMostBuffers = 64 << 20;  // bytes of a weight gradient's sums of all threads
 
 void stage_pairs(const DensePlan& plan, const Item& item, int64_t c0, float* wide, float* block) {
   const int64_t size = plan.stage.channel, joined = plan.g.depth;
@@ -69,6 +71,22 @@ void stage_group(const DensePlan& plan, const Item& item, int64_t group, Element
                          block);
   }
   stage_source<S>(plan.g, plan.stage, item, group * plan.channels, plan.channels, block);
+}
+
+WeightPlan make_weight_plan(const Gather& g, int64_t rows, int64_t positions, int64_t element_bytes) {
+  WeightPlan plan;
+  plan.depth = g.depth * tap_count(g);
+  plan.sums_size = g.groups * rows * plan.depth;
+  const int64_t threads = max64(1, min64(num_threads(), kMostBuffers / (plan.sums_size * element_bytes)));
+  plan.by_group = g.groups >= threads;
+  plan.items = make_items(g, plan.by_group ? 1 : threads, positions, element_bytes);
+  plan.stage = make_stage(g, plan.items);
+  plan.parts = plan.by_group ? 1 : min64(threads, plan.items.size());
+  plan.offset = scratch<int64_t>(Scratch::columns, 2 * plan.depth);
+  plan.weight_offset = plan.offset + plan.depth;
+  make_depth_offsets(g, plan.stage, plan.offset);
+  make_weight_offsets(g, plan.weight_offset);
+  return plan;
 }
 
 #define MT_INSTANTIATE(S)                               \

@@ -18,8 +18,7 @@ using gemm::scratch;
 using gemm::Scratch;
 using gemm::Vector;
 
-constexpr int64_t kMostBuffers = 64 << 20;  // bytes of sums of all threads
-constexpr int64_t kLargeSums = 1 << 20;     // bytes of sums that do not stay in cache between chunks
+constexpr int64_t kLargeSums = 1 << 20;  // bytes of sums that do not stay in cache between chunks
 
 template <class E, size_t... kLane>
 MT_INLINE Vector<E> join_halves(const E* low, const E* high, std::index_sequence<kLane...>) {
@@ -147,36 +146,16 @@ void add_item(const Gather& g, const Stage& stage, const Item& item, const Items
 template <class S>
 void weight_dense(const Gather& g) {
   using E = Element<S>;
-  const int64_t taps = g.taps[0].size() * g.taps[1].size() * g.taps[2].size();
-  const int64_t depth = g.depth * taps, sums_size = g.groups * g.rows * depth;
-  const int64_t sum_bytes = sums_size * static_cast<int64_t>(sizeof(E));
-  const int64_t chunk = g.rows * depth * static_cast<int64_t>(sizeof(E)) > kLargeSums ? 1024 : 256;
-  const int64_t threads = max64(1, min64(num_threads(), kMostBuffers / sum_bytes));
-  const bool by_group = g.groups >= threads;
-  const Items items = make_items(g, by_group ? 1 : threads, chunk, sizeof(E));
-  const Stage stage = make_stage(g, items);
-  const int64_t parts = by_group ? 1 : min64(threads, items.size());
-
-  int64_t* const offset = scratch<int64_t>(Scratch::columns, 2 * depth);
-  int64_t* const weight_offset = offset + depth;
-  make_depth_offsets(g, stage, offset);
-  make_weight_offsets(g, weight_offset);
+  const int64_t depth = g.depth * tap_count(g), group_sums = g.rows * depth;
+  const int64_t chunk = group_sums * static_cast<int64_t>(sizeof(E)) > kLargeSums ? 1024 : 256;
+  const WeightPlan plan = make_weight_plan(g, g.rows, chunk, sizeof(E));
+  const int64_t sums_size = plan.sums_size, parts = plan.parts;
   E* const sums = scratch<E>(Scratch::weights, parts * sums_size);
-  const auto add_items = [&](int64_t group, int64_t i0, int64_t i1, E* to) {
+  for_weight_parts(g, plan, [&](int64_t part, int64_t group, int64_t i0, int64_t i1) {
+    E* const to = sums + part * sums_size + group * group_sums;
     for (int64_t i = i0; i < i1; i++)
-      add_item<S>(g, stage, items.get(g, i), items, group, offset, depth, chunk, to + group * g.rows * depth, i == i0);
-  };
-  if (by_group) {
-    parallel_for(g.groups, 1, [&](int64_t begin, int64_t end) {
-      for (int64_t group = begin; group < end; group++) add_items(group, 0, items.size(), sums);
-    });
-  } else {
-    parallel_for(parts, 1, [&](int64_t begin, int64_t end) {
-      for (int64_t p = begin; p < end; p++)
-        for (int64_t group = 0; group < g.groups; group++)
-          add_items(group, items.size() * p / parts, items.size() * (p + 1) / parts, sums + p * sums_size);
-    });
-  }
+      add_item<S>(g, plan.stage, plan.items.get(g, i), plan.items, group, plan.offset, depth, chunk, to, i == i0);
+  });
   S* const weight = reinterpret_cast<S*>(g.weight.data);
   parallel_for(g.groups * g.rows, max64(1, kGrainSize / depth), [&](int64_t begin, int64_t end) {
     for (int64_t r = begin; r < end; r++) {
@@ -184,7 +163,7 @@ void weight_dense(const Gather& g) {
       for (int64_t p = 1; p < parts; p++)
         for (int64_t k = 0; k < depth; k++) row[k] += row[p * sums_size + k];
       S* const to = weight + r / g.rows * g.weight_group + r % g.rows * g.weight_row;
-      for (int64_t k = 0; k < depth; k++) to[weight_offset[k]] = static_cast<S>(row[k]);
+      for (int64_t k = 0; k < depth; k++) to[plan.weight_offset[k]] = static_cast<S>(row[k]);
     }
   });
 }

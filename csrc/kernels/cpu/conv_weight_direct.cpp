@@ -21,7 +21,6 @@ using gemm::Vector;
 
 constexpr int kMost = gemm::kMaxRows < 12 ? gemm::kMaxRows : 12;  // taps of a tile: each has a pointer
 constexpr int64_t kChunk = 128;                                   // positions that one sum in registers covers
-constexpr int64_t kMostBuffers = 64 << 20;                        // bytes of sums of all threads
 
 // Consecutive positions of one row: the staged offset of the first one, and its offset in the target.
 struct Segment {
@@ -134,32 +133,14 @@ template <class S>
 void weight_direct(const Gather& g) {
   using E = Element<S>;
   constexpr int64_t kStep = kLanes<E>;
-  const int64_t taps = g.taps[0].size() * g.taps[1].size() * g.taps[2].size();
-  const int64_t depth = g.depth * taps, group_sums = padded_rows(g, kStep) * depth, sums_size = g.groups * group_sums;
-  const int64_t threads = max64(1, min64(num_threads(), kMostBuffers / (sums_size * static_cast<int64_t>(sizeof(E)))));
-  const bool by_group = g.groups >= threads;
-  const Items items = make_items(g, by_group ? 1 : threads, 2 * kChunk, sizeof(E));
-  const Stage stage = make_stage(g, items);
-  const int64_t parts = by_group ? 1 : min64(threads, items.size());
-
-  int64_t* const offset = scratch<int64_t>(Scratch::columns, 2 * depth);
-  int64_t* const weight_offset = offset + depth;
-  make_depth_offsets(g, stage, offset);
-  make_weight_offsets(g, weight_offset);
+  const int64_t rows = padded_rows(g, kStep);
+  const WeightPlan plan = make_weight_plan(g, rows, 2 * kChunk, sizeof(E));
+  const int64_t depth = plan.depth, group_sums = rows * depth, sums_size = plan.sums_size, parts = plan.parts;
   E* const sums = scratch<E>(Scratch::weights, parts * sums_size);
-  const auto add_items = [&](int64_t group, int64_t i0, int64_t i1, E* to) {
+  for_weight_parts(g, plan, [&](int64_t part, int64_t group, int64_t i0, int64_t i1) {
+    E* const to = sums + part * sums_size + group * group_sums;
     for (int64_t i = i0; i < i1; i++)
-      add_item<S>(g, stage, items.get(g, i), items, group, offset, depth, to + group * group_sums, i == i0);
-  };
-  parallel_for(by_group ? g.groups : parts, 1, [&](int64_t begin, int64_t end) {
-    for (int64_t p = begin; p < end; p++) {
-      if (by_group) {
-        add_items(p, 0, items.size(), sums);
-        continue;
-      }
-      for (int64_t group = 0; group < g.groups; group++)
-        add_items(group, items.size() * p / parts, items.size() * (p + 1) / parts, sums + p * sums_size);
-    }
+      add_item<S>(g, plan.stage, plan.items.get(g, i), plan.items, group, plan.offset, depth, to, i == i0);
   });
   S* const weight = reinterpret_cast<S*>(g.weight.data);
   parallel_for(g.groups * g.rows, max64(1, kGrainSize / depth), [&](int64_t begin, int64_t end) {
@@ -171,7 +152,7 @@ void weight_direct(const Gather& g) {
       for (int64_t k = 0; k < depth; k++) {
         E sum = from[k * pitch];
         for (int64_t p = 1; p < parts; p++) sum += from[p * sums_size + k * pitch];
-        to[weight_offset[k]] = static_cast<S>(sum);
+        to[plan.weight_offset[k]] = static_cast<S>(sum);
       }
     }
   });

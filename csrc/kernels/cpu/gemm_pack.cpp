@@ -249,20 +249,21 @@ __attribute__((noinline)) void store_tile(const Output<S>& out, const Real<S>* t
   }
 }
 
-// A tile of pairs whose sums need no more than rounding goes where it belongs straight from the registers.
+// Where a kernel of pairs leaves its sums: those that need no more than rounding go where they belong straight from the
+// registers, others to `tile`.
 template <class S>
-MT_INLINE bool finish_pairs(const Output<S>& out, int64_t i, int64_t j, int cols, bool first, bool last, PairSums& to) {
+MT_INLINE PairSums place_of_pairs(const Output<S>& out, float* tile, int64_t i, int64_t j, int cols, bool first,
+                                  bool last) {
   const bool plain = cols % kLanes<float> == 0 && is_contiguous(out, j, cols) && out.d == nullptr && out.alpha == 1.0f;
   if constexpr (std::is_same_v<S, BFloat16>) {
-    to = {out.partial_at(i, j), kColumns<float>, !first};
-    if (last && plain) to.narrow = out.c + i * out.row + column(out, j), to.narrow_row = out.row;
-    return plain || !last;
+    PairSums to{out.partial_at(i, j), kColumns<float>, !first};
+    if (!last) return to;
+    to.narrow = out.c + i * out.row + column(out, j), to.narrow_row = out.row;
+    if (plain) return to;
   } else if constexpr (std::is_same_v<S, float>) {
-    to = {out.c + i * out.row + column(out, j), out.row, !first};
-    return plain;
-  } else {
-    return false;
+    if (plain) return {out.c + i * out.row + column(out, j), out.row, !first};
   }
+  return {tile, kColumns<float>, false};
 }
 
 template <class S>
@@ -288,10 +289,9 @@ void multiply_block(const Element<S>* a, int64_t rows, const Element<S>* b, int6
     const R* const right = reinterpret_cast<const R*>(b + jj * k);
     if constexpr (std::is_same_v<E, float>) {
       if (pairs) {
-        PairSums to{tile, kColumns<float>, false};
-        const bool finished = finish_pairs(out, row, j + jj, width, first, last, to);
-        pair_kernel(height, vectors)(k, left, right, padded, finished ? to : PairSums{tile, kColumns<float>, false});
-        if (!finished) store_tile<S>(out, tile, row, j + jj, height, width, first, last);
+        const PairSums to = place_of_pairs(out, tile, row, j + jj, width, first, last);
+        pair_kernel(height, vectors)(k, left, right, padded, to);
+        if (to.sums == tile) store_tile<S>(out, tile, row, j + jj, height, width, first, last);
         return;
       }
     }

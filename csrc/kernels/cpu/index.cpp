@@ -2,7 +2,6 @@
 #include "kernels/index.h"
 
 #include <cstring>
-#include <limits>
 #include <memory>
 
 #include "kernels/cpu/element_size.h"

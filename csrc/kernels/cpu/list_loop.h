@@ -24,6 +24,7 @@ void for_each_piece(const std::vector<Item>& items, const F& f, bool backwards =
       const int64_t from = begin > start ? begin - start : 0, to = std::min(item.numel, end - start);
       if (from < to) f(item, from, to);
       if (!backwards) start += item.numel;
+      if (backwards ? start <= begin : start >= end) break;
     }
   });
 }
