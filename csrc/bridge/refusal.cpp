@@ -50,6 +50,12 @@ void refuse_as_native(const char* op, c10::ScalarType dtype) {
   if (backend().synchronous() && native_refusal(op, dtype) != nullptr) refuse(op, NoKernel(op, dtype));
 }
 
+bool refuses_rare(c10::ScalarType dtype) { return is_rare(dtype) && backend().synchronous(); }
+
+void refuse_rare(const char* kernel, c10::ScalarType dtype) {
+  TORCH_CHECK_NOT_IMPLEMENTED(!refuses_rare(dtype), '"', kernel, "\" not implemented for '", dtype, "'");
+}
+
 bool moves_elements(const char* op) {
   static const std::unordered_set<std::string_view> names{"_unique2",
                                                           "bucketize",

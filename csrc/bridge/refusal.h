@@ -45,6 +45,10 @@ inline bool is_rare(c10::ScalarType dtype) {
 inline void refuse_rare_as_native(const char* op, c10::ScalarType dtype) {
   if (C10_UNLIKELY(is_rare(dtype))) refuse_as_native(op, dtype);
 }
+// Whether the CPU stands in for native's, which has few operators for this dtype.
+bool refuses_rare(c10::ScalarType dtype);
+// Where it does: refuses the dtype in the name of a native kernel.
+void refuse_rare(const char* kernel, c10::ScalarType dtype);
 // Operators that move or order elements, which our kernels do by size: native has them for a list of dtypes. Their
 // arguments are looked at before they run.
 bool moves_elements(const char* op);

@@ -81,8 +81,7 @@ void scatter_stub(const Tensor& self, int64_t dim, const Tensor& index, const Te
 }
 
 void scatter_fill_stub(const Tensor& self, int64_t dim, const Tensor& index, const at::Scalar& value) {
-  const bool refused = is_rare(self.scalar_type()) && backend().synchronous();
-  TORCH_CHECK_NOT_IMPLEMENTED(!refused, "\"scatter_gather_scalar_cpu\" not implemented for '", self.scalar_type(), "'");
+  refuse_rare("scatter_gather_scalar_cpu", self.scalar_type());
   write_along(self, dim, index, at::scalar_tensor(value, self.options()), IndexWrite::assign);
 }
 
@@ -99,13 +98,11 @@ struct ScatterAdd : at::meta::structured_scatter_add {
 void scatter_reduce_stub(const Tensor& self, int64_t dim, const Tensor& index, const Tensor& src,
                          const ReductionType& op) {
   check_reducible(self, op);
-  const bool refused = is_rare(self.scalar_type()) && backend().synchronous();
-  const char* const kind = op == ReductionType::MEAN  ? "_reduce_mean"
-                           : op == ReductionType::MAX ? "_reduce_amax"
-                           : op == ReductionType::MIN ? "_reduce_amin"
-                                                      : "";
-  TORCH_CHECK_NOT_IMPLEMENTED(!refused, "\"scatter_gather_tensor_cpu", kind, "\" not implemented for '",
-                              self.scalar_type(), "'");
+  refuse_rare(op == ReductionType::MEAN  ? "scatter_gather_tensor_cpu_reduce_mean"
+              : op == ReductionType::MAX ? "scatter_gather_tensor_cpu_reduce_amax"
+              : op == ReductionType::MIN ? "scatter_gather_tensor_cpu_reduce_amin"
+                                         : "scatter_gather_tensor_cpu",
+              self.scalar_type());
   write_along(self, dim, index, src, write_of(op));
 }
 

@@ -15,13 +15,11 @@ inline Scalar kernel_scalar(const at::Scalar& s) { return to_scalar(s); }
 inline Scalar kernel_scalar(double s) { return Scalar(s); }
 inline Scalar kernel_scalar(int64_t s) { return Scalar(s); }
 
-// Of dtypes that native has few operators for it says so for no elements, too; so will the kernel.
-inline bool refuses_when_empty(at::ScalarType type) { return is_rare(type) && backend().synchronous(); }
-
 // Runs an operator over an iterator's operands, with its scalar arguments.
 template <class... A>
 void run_pointwise(PointwiseOp op, const at::TensorIteratorBase& iter, const A&... scalars) {
-  if (iter.numel() == 0 && !refuses_when_empty(iter.dtype(iter.ntensors() - 1))) return;
+  // Of dtypes that native has few operators for it says so for no elements, too; so will the kernel.
+  if (iter.numel() == 0 && !refuses_rare(iter.dtype(iter.ntensors() - 1))) return;
   if (C10_UNLIKELY(iter.dtype(1) == at::kComplexHalf || iter.dtype(iter.ntensors() - 1) == at::kComplexHalf))
     check_complex_half(iter.dtype(0), op);
   pointwise_kernel(op, view_of(iter), PointwiseParams{{kernel_scalar(scalars)...}});

@@ -144,8 +144,7 @@ at::Tensor& searchsorted_into(const at::Tensor& sorted_sequence, const at::Tenso
   at::native::searchsorted_pre_check(sorted_sequence, self, out, out_int32, right, side, sorter);
   at::native::resize_output(out, self.sizes());
   if (self.numel() == 0) return out;
-  const bool refused = is_rare(self.scalar_type()) && backend().synchronous();
-  TORCH_CHECK_NOT_IMPLEMENTED(!refused, "\"searchsorted_out_cpu\" not implemented for '", self.scalar_type(), "'");
+  refuse_rare("searchsorted_out_cpu", self.scalar_type());
   at::Tensor input, boundaries, order;
   at::native::searchsorted_maybe_trim_input_tensors(input, boundaries, order, self, sorted_sequence,
                                                     sorter.defined() ? sorter : sorted_sequence);
