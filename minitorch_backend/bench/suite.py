@@ -76,9 +76,10 @@ class Suite:
         while due := [case for case in self.cases if self._due(case)]:
             turn = min(map(self._turn, due))
             first = min(first, turn)
-            if turn >= first + PASSES or (turn > first and self.clock() - begun >= self.shift):
-                self.unfinished = self.shift < math.inf
-            if self.unfinished:
+            if self.shift < math.inf and (
+                turn >= first + PASSES or (turn > first and self.clock() - begun >= self.shift)
+            ):
+                self.unfinished = True
                 return
             if watch is None or watch.of(watch.look()) != FAR:
                 self._visit(min(due, key=self._turn))
