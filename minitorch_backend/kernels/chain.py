@@ -13,6 +13,7 @@ from typing import Any
 import torch
 
 from minitorch_backend import _C
+from minitorch_backend.kernels import schema
 from minitorch_backend.kernels.errors import KernelError
 
 SHADOWS = "minitorch_override"
@@ -27,7 +28,7 @@ class Chain:
     """One form of an operator under one dispatch key. The newest link is asked first, the original kernel last."""
 
     def __init__(self, form: torch._ops.OpOverload, key: str) -> None:
-        self.name, self.key = form.name(), key
+        self.form, self.name, self.key = form, form.name(), key
         self.links: tuple[Link, ...] = ()
         try:
             self.original = torch.library.get_kernel(self.name, key)
@@ -50,6 +51,7 @@ class Chain:
 
     def _descend(self, links: tuple[Link, ...], keys: Any, args: tuple, kwargs: dict) -> Any:
         if not links:
+            args, kwargs = schema.numbers_as_tensors(self.form, args, kwargs)
             return self.original.call_boxed(keys, *args, **kwargs)
         return links[-1](lambda *call: self._descend(links[:-1], *call), keys, args, kwargs)
 
@@ -69,8 +71,8 @@ def shadow(form: torch._ops.OpOverload, key: str, function: Callable[..., Any]) 
         _library = torch.library.Library(SHADOWS, "DEF")
     base, _, overload = form.name().partition(".")
     name = re.sub(r"\W", "_", f"{base}_{key}") + (f".{overload}" if overload else "")
-    schema = str(form._schema)
-    _library.define(name + schema[schema.index("(") :])
+    text = str(form._schema)
+    _library.define(name + text[text.index("(") :])
     _library.impl(name, function, key, with_keyset=True)
     return f"{SHADOWS}::{name}"
 

@@ -126,8 +126,10 @@ class Override:
         key = (tuple(map(_key, args)), tuple((k, _key(v)) for k, v in kwargs.items()))
         found = self.results.get(key)
         if found is None:
-            on_meta = [to_meta(a) for a in args]
-            result = self.operator.functional(*on_meta, **{k: to_meta(v) for k, v in kwargs.items()})
+            given, named = schema.numbers_as_tensors(
+                self.operator.functional, tuple(map(to_meta, args)), {k: to_meta(v) for k, v in kwargs.items()}
+            )
+            result = self.operator.functional(*given, **named)
             found = [r.detach() for r in (result if isinstance(result, (list, tuple)) else [result])]
             if len(self.results) >= REMEMBERED:
                 self.results.clear()

@@ -1,9 +1,14 @@
 """Names of operators, their forms, and how their arguments cross into a kernel."""
 
 import difflib
+import functools
 from dataclasses import dataclass
+from typing import Any
 
 import torch
+
+NUMBERS = (bool, int, float, complex)
+TENSORS = ("Tensor", "Optional[Tensor]")
 
 
 @dataclass(frozen=True)
@@ -89,6 +94,39 @@ def _out(packet: torch._ops.OpOverloadPacket, functional: torch._ops.OpOverload)
     return None
 
 
+@functools.cache
+def _tensors(overload: torch._ops.OpOverload) -> frozenset[int | str]:
+    """Positions and names of the arguments that are a tensor."""
+    found = [(i, a.name) for i, a in enumerate(overload._schema.arguments) if str(a.type) in TENSORS]
+    return frozenset(key for pair in found for key in pair)
+
+
+def numbers_as_tensors(overload: torch._ops.OpOverload, args: tuple, kwargs: dict) -> tuple[tuple, dict]:
+    """The arguments of a call with what ``x + 1`` has where the schema has a tensor, a number, as a tensor again."""
+    tensors = _tensors(overload)
+    given = [*enumerate(args), *kwargs.items()]
+    if not any(key in tensors and isinstance(value, NUMBERS) for key, value in given):
+        return args, kwargs
+    others = [value for key, value in given if key in tensors and isinstance(value, torch.Tensor)]
+
+    def as_tensor(key: int | str, value: Any) -> Any:
+        return _beside(value, others) if key in tensors and isinstance(value, NUMBERS) else value
+
+    return tuple(as_tensor(i, v) for i, v in enumerate(args)), {name: as_tensor(name, v) for name, v in kwargs.items()}
+
+
+def _beside(number: complex, others: list[torch.Tensor]) -> torch.Tensor:
+    """A number as a tensor on the CPU that promotes the tensors beside it no further than the number does.
+
+    PyTorch marks such tensors as wrapped numbers, which Python cannot. Beside tensors with dimensions one without any
+    does the same, in full precision, unless it is of a higher kind; otherwise it has the dtype that comes out.
+    """
+    wide = torch.tensor(number, dtype={float: torch.float64, complex: torch.complex128}.get(type(number)))
+    dtype = next((torch.result_type(t, number) for t in others), wide.dtype)
+    same = any(t.dim() for t in others) and all(torch.result_type(t, wide) == dtype for t in others if t.dim())
+    return wide if same else wide.to(dtype)
+
+
 def kernel_arguments(functional: torch._ops.OpOverload) -> list[tuple[str, str]]:
     """(name, kind) of the arguments that a compiled kernel takes; kinds: Tensor, int, float, bool, list.
 
@@ -99,7 +137,7 @@ def kernel_arguments(functional: torch._ops.OpOverload) -> list[tuple[str, str]]
     found = []
     for a in functional._schema.arguments:
         kind = str(a.type)
-        if kind in ("Tensor", "Optional[Tensor]"):
+        if kind in TENSORS:
             found.append((a.name, "Tensor"))
         elif kind in ("int", "Optional[int]") and "ScalarType" not in str(a.real_type):
             found.append((a.name, "int"))

@@ -321,3 +321,29 @@ def test_an_idle_trampoline_is_taken_out(x):
         chain.withdraw()
         assert bool((F.silu(x) == 1).all())
     silu_is_back(x)
+
+
+CALLS_WITH_NUMBERS = [
+    lambda i: i + 1, lambda i: 1 + i, lambda i: i + 1.5, lambda i: i.double() + 1, lambda i: i.clone().add_(1),
+    lambda i: torch.add(i, 1, out=torch.empty_like(i)), lambda i: i - 2, lambda i: 2 - i, lambda i: i / 2,
+    lambda i: i % 2, lambda i: i * 2.5, lambda i: i[1].half() * 2.5, lambda i: i + True, lambda i: i * 2j,
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("call", CALLS_WITH_NUMBERS)
+def test_numbers_go_on_to_the_operator_below(x, call):
+    for name in ("add", "sub", "div", "remainder", "mul"):
+        kernels.override(f"aten::{name}.Tensor", lambda *a, **b: pytest.fail("not its dtype"), dtypes=[torch.float32])
+    native, found = call(torch.arange(3)), call(torch.arange(3, device="minitorch"))
+    assert found.dtype == native.dtype and torch.equal(found.cpu(), native)
+
+
+def test_a_kernel_hands_numbers_to_the_original(x):
+    native = x.cpu()
+    with kernels.override("aten::mul.Tensor", lambda a, b: a * b) as made:
+        assert torch.equal((x * 2).cpu(), native * 2) and torch.equal((3.5 * x).cpu(), native * 3.5)
+        assert made.calls == 2
+    with kernels.elementwise("x * y", override="aten::mul.Tensor", grad=("y", "x")) as made:
+        integers = torch.arange(3, device="minitorch")
+        assert torch.equal((integers * 2).cpu(), torch.arange(3) * 2) and made.calls == 0
+        assert torch.equal((x * 2).cpu(), native * 2) and made.calls == 1
