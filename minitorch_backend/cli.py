@@ -3,9 +3,12 @@
 A subcommand is a click command in a module of its own, named in ``COMMANDS``.
 """
 
+import difflib
 import importlib
 
 import click
+
+import minitorch_backend
 
 # name: (module, attribute, the line that --help shows)
 COMMANDS = {
@@ -30,13 +33,21 @@ class LazyGroup(click.Group):
         module, attribute, _ = COMMANDS[cmd_name]
         return getattr(importlib.import_module(module), attribute)
 
+    def resolve_command(self, ctx: click.Context, args: list[str]) -> tuple[str | None, click.Command | None, list[str]]:
+        try:
+            return super().resolve_command(ctx, args)
+        except click.UsageError as error:
+            if close := difflib.get_close_matches(args[0], COMMANDS):
+                error.message += f" Near matches: {', '.join(close)}."
+            raise
+
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         with formatter.section("Commands"):
             formatter.write_dl([(name, COMMANDS[name][2]) for name in self.list_commands(ctx)])
 
 
 @click.group(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"]})
-@click.version_option(package_name="minitorch-backend", prog_name="minitorch")
+@click.version_option(minitorch_backend.__version__, prog_name="minitorch")
 def main() -> None:
     """minitorch: run PyTorch code on a device written from nothing, diff it against native torch, race its kernels.
 

@@ -4,7 +4,6 @@ import gc
 import importlib.util
 import pathlib
 import re
-import sys
 import time
 from dataclasses import replace
 
@@ -12,6 +11,7 @@ import click
 import torch
 from click.shell_completion import CompletionItem
 from rich.console import Console
+from rich.text import Text
 
 from minitorch_backend import _C
 from minitorch_backend.bench import case as cases_module
@@ -23,6 +23,7 @@ from minitorch_backend.bench.suite import SHIFT, Suite
 from minitorch_backend.kernels import compiler, files
 from minitorch_backend.kernels.errors import CompileError
 
+NOTHING_COMPARED = "the older run has no case that could be compared"
 RIVALS = ("native", "cpu", "cuda", "compile", "self")
 
 
@@ -103,7 +104,7 @@ def list_cases(chosen: list[Case], console: Console) -> None:
             )
             if text
         )
-        console.print(f"{case.full_name}  [dim]{work}[/dim]", soft_wrap=True)
+        console.print(Text.assemble(f"{case.full_name}  ", (work, "dim")), soft_wrap=True)
     console.print(f"{len(chosen)} cases")
 
 
@@ -130,6 +131,20 @@ def print_machine(facts: dict, console: Console) -> None:
     console.print(", ".join(f"{key} {facts[key]}" for key in kept), soft_wrap=True, style="dim")
 
 
+def check_comparable(old: Run, new: Run, force: bool) -> str:
+    """Why two runs should not be compared. Raises ClickException with it unless forced to."""
+    reason = results.refuse(old, new)
+    if reason and not force:
+        raise click.ClickException(f"{reason}. --force compares them all the same")
+    return reason
+
+
+def check_common(old: Run, names: list[str]) -> None:
+    """Raises ClickException where a comparison would have nothing to compare."""
+    if not any(name in old.results and old.results[name].estimate for name in names):
+        raise click.ClickException(f"{NOTHING_COMPARED}: it timed none of the {len(names)} cases that are chosen here")
+
+
 def gate(done: list[Result], old: Run | None, new: Run, force: bool, console: Console) -> list[str]:
     """Everything that makes the exit status 1."""
     wrong = [r.name for r in done if r.status != "ok" and r.status != "less accurate"]
@@ -137,12 +152,12 @@ def gate(done: list[Result], old: Run | None, new: Run, force: bool, console: Co
     if below := [r.name for r in done if r.below_floor]:
         problems.append(f"below their floor: {', '.join(below)}")
     if old is not None:
-        if reason := results.refuse(old, new):
-            if not force:
-                raise click.ClickException(f"{reason}. --force compares them all the same")
+        if reason := check_comparable(old, new, force):
             console.print(f"compared although {reason}", style="yellow")
         changes = results.compare(old, new)
-        console.print(report.changes_table(changes))
+        report.show(console, report.changes_table(changes))
+        if all(change.verdict == "new" for change in changes):
+            problems.append(NOTHING_COMPARED)
         if worse := [change.name for change in changes if change.regression]:
             problems.append(f"slower than in the older run: {', '.join(worse)}")
     return problems
@@ -203,7 +218,7 @@ class Command:
     def __init__(self, **options: object) -> None:
         self.options = options
         self.__dict__.update(options)
-        self.console = Console(highlight=False, width=None if sys.stdout.isatty() else 140)
+        self.console = report.console()
         self.backend = _C.backend_name()
 
     def run(self) -> int:
@@ -244,7 +259,7 @@ class Command:
 
     def measure(self, chosen: list[Case], old: Run | None) -> int:
         recorded, note = None, supervisor.note_taker()
-        if pathlib.Path(self.against).suffix in files.SUFFIXES:
+        if against_file := pathlib.Path(self.against).suffix in files.SUFFIXES:
             from minitorch_backend.bench import kernel_race
 
             note(f"--against {self.against}")  # it may hang, or end the process
@@ -256,11 +271,13 @@ class Command:
             recorded, sides = read_run(pathlib.Path(self.against)), find_sides("native", self.backend, self.folder)
         else:
             sides = find_sides(self.against, self.backend, self.folder)
-        facts = machine.describe() | {"malloc": heap.set_policy(self.malloc, self.backend), "rival": sides[0].name}
+        facts = machine.describe() | self.conditions(sides)
+        if against_file:
+            facts["kernel"] = kernel_race.identity(pathlib.Path(self.against))
         for other in (old, recorded):  # before anything takes time
-            reason = results.refuse(other, Run(facts, limits.Limits(), {})) if other is not None else ""
-            if reason and not self.force:
-                raise click.ClickException(f"{reason}. --force compares them all the same")
+            if other is not None:
+                check_comparable(other, Run(facts, limits.Limits(), {}), self.force)
+                check_common(other, [case.full_name for case in chosen])
         try:
             self.json_path.parent.mkdir(parents=True, exist_ok=True)
         except OSError as error:
@@ -272,10 +289,11 @@ class Command:
         gc.collect()
         gc.freeze()  # what is there already is not looked at again after every case
         before = self.earlier(facts)
+        facts = before.machine if before and carried else facts
         lasting = carried or {"begun": begun, "limits again": self.backend == "cpu" and not (self.quick or before)}
         found = before.limits if before else measure_limits(self.backend, self.console)
         if not carried:
-            self.console.print(report.limits_table(found))
+            report.show(self.console, report.limits_table(found))
         watch = placement.find(self.backend)
         runner = Runner(sides, found, race.budget_for(self.backend, self.quick), not self.no_memory, watch)
         kept = before.results if before else {}
@@ -288,11 +306,14 @@ class Command:
             suite.shift = SHIFT
         if carried:
             suite.take(carried["suite"])
+        suite.begin()
+        supervisor.keep(lasting | {"suite": suite.carry()})  # for the next process, should this one not end well
         done = run_cases(suite, self.console)
         if suite.unfinished and not suite.interrupted and not writer.problem:
             runner.close()
             writer.close()
-            return supervisor.hand_on(lasting | {"suite": suite.carry()})
+            supervisor.keep(lasting | {"suite": suite.carry()})
+            return supervisor.UNFINISHED
         if lasting["limits again"] and not suite.interrupted:  # neighbours may have gone since
             found = found.raised(measure_limits(self.backend, self.console))
             suite.take_limits(found)
@@ -300,18 +321,24 @@ class Command:
         runner.close()
         writer.close(watch.summary() if watch else None)
         if writer.problem:
-            self.console.print(f"{self.json_path} is not whole: {writer.problem}", style="red", markup=False)
+            self.console.print(f"{self.json_path} is not whole: {writer.problem}", style="red")
         code = self.finish(done, Run(facts, found, {r.name: r for r in done}), old or recorded)
         self.console.print(f"{time.monotonic() - lasting['begun']:.0f} s; results: {self.json_path}", style="dim")
         return code or (supervisor.INTERRUPTED if suite.interrupted else 1 if writer.problem else 0)
+
+    def conditions(self, sides: list[Side]) -> dict:
+        """What a result file says besides machine and versions: native's memory, and who raced."""
+        policy = heap.set_policy(self.malloc, self.backend)
+        return {"malloc": policy, "rival": sides[0].name, "ours": sides[-1].name}
 
     def earlier(self, facts: dict) -> Run | None:
         """The run that --resume goes on with. Raises ClickException when it was of something else."""
         if not self.resume or not self.json_path.exists():
             return None
         run = read_run(self.json_path)
-        same = (*machine.SAME_MACHINE, *machine.SAME_VERSION, *machine.SAME_POLICY, "commit", "rival")
-        found = machine.differences(run.machine, facts, same)
+        # A pass of the same run goes on whatever became of the source tree meanwhile.
+        same = machine.SAME if supervisor.carried() else (*machine.SAME, "commit")
+        found = machine.differences(run.machine | results.sides(run), facts, same)
         if found:
             raise click.ClickException(f"{self.json_path} cannot be resumed, it is of another run: {'; '.join(found)}")
         return run
@@ -319,7 +346,7 @@ class Command:
     def finish(self, done: list[Result], run: Run, old: Run | None) -> int:
         rival = done[0].rival if done else "native"
         ours = [name for r in done for name in r.seconds if name != rival][-1:]
-        self.console.print(report.table(done, rival, ours=ours[0] if ours else "minitorch"))
+        report.show(self.console, report.table(done, rival, ours=ours[0] if ours else "minitorch"))
         self.console.print(report.summary(done, rival))
         problems = gate(done, old, run, self.force, self.console)
         if self.plots:
@@ -328,6 +355,6 @@ class Command:
             for path in plots.save(run, self.plots):
                 self.console.print(f"picture: {path}", style="dim")
         for problem in problems:
-            self.console.print(problem, style="red", markup=False)
-        slower = any(problem.startswith("slower") for problem in problems)
+            self.console.print(problem, style="red")
+        slower = any(problem.startswith(("slower", NOTHING_COMPARED)) for problem in problems)
         return 1 if slower or (problems and self.check) else 0

@@ -4,6 +4,7 @@ Both happen in processes of their own: a kernel that hangs, crashes or writes wh
 """
 
 import contextlib
+import hashlib
 import os
 import pathlib
 import re
@@ -18,9 +19,10 @@ import click
 import torch
 from rich.console import Console
 from rich.table import Table
+from rich.text import Text
 
 from minitorch_backend.bench import case as cases_module
-from minitorch_backend.bench import heap, kernel_diff, limits, machine, placement, race, report, results
+from minitorch_backend.bench import kernel_diff, limits, machine, placement, race, report, results
 from minitorch_backend.bench.case import Case
 from minitorch_backend.bench.results import Result
 from minitorch_backend.bench.runner import OURS, Runner, Side, native
@@ -43,12 +45,12 @@ def run(command: "Command", path: pathlib.Path) -> int:
         finally:
             pathlib.Path(end).touch()  # says that it was not the kernel that ended the process
     console = command.console
-    with console.status(f"diffing {path.name} against native"):
+    with console.status(Text(f"diffing {path.name} against native")):
         findings = kernel_diff.diff(path)
-    console.print(findings_table(findings))
+    report.show(console, findings_table(findings))
     for finding in findings:
         if finding.message:
-            console.print(f"{finding.operator or path.name}: {finding.verdict}: {finding.message}", markup=False)
+            console.print(f"{finding.operator or path.name}: {finding.verdict}: {finding.message}")
     if not findings or not all(f.good or f.verdict == "not reached" for f in findings):
         console.print("The kernel is not raced: it must give what the operator gives first.", style="red")
         return 1
@@ -112,7 +114,7 @@ def findings_table(findings: list[kernel_diff.Finding]) -> Table:
     for f in findings:
         colour = {"ok": "green", "less accurate": "yellow", "not reached": "yellow"}.get(f.verdict, "red")
         made.add_row(f.operator, f.dtype, str(f.samples), f"{f.error:.1e}", f"{f.native_error:.1e}",
-                     f"[{colour}]{f.verdict}[/{colour}]")  # fmt: skip
+                     Text(f.verdict, colour))  # fmt: skip
     return made
 
 
@@ -129,6 +131,11 @@ def in_force(overrides: list[Override]) -> Iterator[None]:
             chain.withdraw()  # the others' calls do not go through it; nothing else runs
             if torch.get_num_threads() != threads:  # a kernel that asked OpenMP for others does not slow its rivals
                 torch.set_num_threads(threads)
+
+
+def identity(path: pathlib.Path) -> str:
+    """A kernel file as a result file names it: another text is another kernel."""
+    return f"{path.name} {hashlib.sha256(path.read_bytes()).hexdigest()[:12]}"
 
 
 def sides_against(path: pathlib.Path) -> list[Side]:
@@ -164,8 +171,7 @@ def race_file(command: "Command", path: pathlib.Path, note: pathlib.Path) -> int
         raise click.ClickException(str(error)) from None
     rival = native(backend, command.folder)
     mine = Side(path.stem, OURS.device, lambda: in_force(overrides))
-    malloc = heap.set_policy(command.malloc, backend)
-    facts = machine.describe() | {"malloc": malloc, "rival": rival.name, "kernel": str(path)}
+    facts = machine.describe() | command.conditions([rival, OURS, mine]) | {"kernel": identity(path)}
     found = limits.measure(backend)
     budget, watch = race.budget_for(backend, command.quick), placement.find(backend)
     runner = Runner([rival, OURS, mine], found, budget, with_memory=not command.no_memory, watch=watch)
@@ -190,21 +196,21 @@ def race_file(command: "Command", path: pathlib.Path, note: pathlib.Path) -> int
     if not done:
         command.console.print("No case that was tried calls the kernel; name some with --only.", style="yellow")
         return 1
-    command.console.print(table(done, rival.name, path.stem))
+    report.show(command.console, table(done, rival.name, path.stem))
     return 1 if any(not r.timed or r.status == "wrong" for r in done) else 0
 
 
 def table(done: list[Result], rival: str, mine: str) -> Table:
     """Times of the three, the user's ratio to the other two (above 1 the user's is faster), and peak memory."""
     made = Table(box=None, pad_edge=False)
-    made.add_column("case", overflow="fold")
+    made.add_column("case", overflow="fold", min_width=report.NAME)
     names = (rival, "minitorch", mine)
     for heading in (*names, f"vs {rival}", "vs minitorch", "of the limit", *(f"peak {name}" for name in names)):
         made.add_column(heading, justify="right")
     made.add_column("")
     for r in done:
         if not r.timed:
-            made.add_row(r.name, *[""] * 9, f"{report.marks(r)}: {r.message}")
+            made.add_row(r.name, *[""] * 9, report.not_timed(r))
             continue
         ours = r.others["minitorch"]
         made.add_row(

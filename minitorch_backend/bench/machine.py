@@ -77,12 +77,14 @@ def describe() -> dict:
 # Results of runs that differ in one of these cannot be compared as if only our code had changed.
 SAME_MACHINE = ("processor", "processors", "device", "backend", "isa", "threads", "gpu")
 SAME_VERSION = ("torch", "cuda")
-SAME_POLICY = ("malloc",)
-MISSING = {"malloc": "default"}  # of files from before there was a choice
+SAME_POLICY = ("malloc", "environment")
+SAME_SIDES = ("rival", "ours", "kernel")  # kernel: a user's file that is one of the sides
+SAME = (*SAME_MACHINE, *SAME_VERSION, *SAME_POLICY, *SAME_SIDES)
+MISSING = {"malloc": "default", "environment": {}}  # of files from before these were kept
 
 
-def differences(a: dict, b: dict, keys: tuple[str, ...] = (*SAME_MACHINE, *SAME_VERSION, *SAME_POLICY)) -> list[str]:
-    """In what two machines, versions or ways to measure differ, as sentences."""
+def differences(a: dict, b: dict, keys: tuple[str, ...] = SAME) -> list[str]:
+    """In what two machines, versions, ways to measure or races differ, as sentences."""
     values = [(key, *(facts.get(key, MISSING.get(key)) for facts in (a, b))) for key in keys]
     return [f"{key}: {one} and {other}" for key, one, other in values if one != other]
 

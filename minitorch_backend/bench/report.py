@@ -1,15 +1,44 @@
 """What a person sees: progress with the time left, results, limits, the comparison with an older run."""
 
+import sys
 from collections.abc import Iterable
 
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
+from rich.text import Text
 
 from minitorch_backend.bench import placement
 from minitorch_backend.bench.limits import ACCESSES, Limits
 from minitorch_backend.bench.results import Change, Result
 from minitorch_backend.bench.statistics import SAME
+
+
+NARROWEST = 110  # columns in which a table keeps all its figures; in fewer the terminal breaks the lines
+NAME = 24  # of a case's name, at least
+WIDTH = 140  # where there is no terminal
+
+
+def console() -> Console:
+    """Where everything is printed. Names and messages are shown as they are: what looks like markup is none.
+
+    A stream that cannot show a character shows a question mark.
+    """
+    for stream in (sys.stdout, sys.stderr):
+        if hasattr(stream, "reconfigure"):
+            stream.reconfigure(errors="replace")
+    return Console(highlight=False, markup=False, emoji=False, width=None if sys.stdout.isatty() else WIDTH)
+
+
+def show(console: Console, table: Table) -> None:
+    """Print a table, in a narrow terminal wider than that: a broken line is better than figures that are cut off."""
+    if console.width < NARROWEST:
+        system = None if console.color_system is None else "auto"
+        console = Console(
+            file=console.file, width=NARROWEST, highlight=False, markup=False, emoji=False,
+            force_terminal=console.is_terminal, color_system=system, legacy_windows=False,
+        )  # fmt: skip
+    console.print(table)
 
 
 def seconds(value: float | None) -> str:
@@ -40,44 +69,47 @@ def rate(value: float, unit: str) -> str:
 APART = {placement.FAR: "processors far apart", placement.MIXED: "processors moved"}
 
 
-def marks(result: Result) -> str:
+def marks(result: Result) -> Text:
     """What has to be known about a result besides its figures."""
     found = []
     if result.status != "ok":
-        found.append(f"[red]{result.status}[/red]")
+        found.append(Text(result.status, "red"))
     if result.below_floor:
-        found.append("[red]below its floor[/red]")
+        found.append(Text("below its floor", "red"))
     if result.fallbacks:
-        found.append(f"[red]ran on native: {', '.join(result.fallbacks[:3])}[/red]")
+        found.append(Text(f"ran on native: {', '.join(result.fallbacks[:3])}", "red"))
     if result.busy:
-        found.append(f"[yellow]machine busy ({result.load:.0%})[/yellow]")
+        found.append(Text(f"machine busy ({result.load:.0%})", "yellow"))
     if result.placement in APART:
-        found.append(f"[yellow]{APART[result.placement]}[/yellow]")
+        found.append(Text(APART[result.placement], "yellow"))
     if result.timed and result.unchecked:
-        found.append("not compared")
-    return ", ".join(found)
+        found.append(Text("not compared"))
+    return Text(", ").join(found)
 
 
-def ratio_cell(result: Result) -> str:
+def not_timed(result: Result) -> Text:
+    """Why a result has no figures."""
+    return Text.assemble(marks(result), ": ", result.message)
+
+
+def ratio_cell(result: Result) -> Text:
     estimate = result.estimate
     if estimate is None:
-        return "–"
-    text = f"{estimate.value:.2f}"
-    if not estimate.significant:
-        return text
-    return f"[green]{text}[/green]" if estimate.value > 1 else f"[red]{text}[/red]"
+        return Text("–")
+    colour = ("green" if estimate.value > 1 else "red") if estimate.significant else ""
+    return Text(f"{estimate.value:.2f}", colour)
 
 
 def table(results: Iterable[Result], rival: str, others: tuple[str, ...] = (), ours: str = "minitorch") -> Table:
     """A line a case; a ratio in colour is one that differs from 1 beyond noise."""
     made = Table(box=None, pad_edge=False)
-    made.add_column("case", overflow="fold")
+    made.add_column("case", overflow="fold", min_width=NAME)
     for heading in (rival, *others, ours, "ratio", "99 % interval", "of the limit", "memory"):
         made.add_column(heading, justify="right", no_wrap=heading != "of the limit")
     made.add_column("")
     for r in results:
         if not r.timed:
-            made.add_row(r.name, *[""] * (6 + len(others)), f"{marks(r)}: {r.message}")
+            made.add_row(r.name, *[""] * (6 + len(others)), not_timed(r))
             continue
         share = f"{r.share:.0%} {r.bound}" if r.share is not None else "–"
         memory = f"{r.memory_ratio:.2f}" if r.memory_ratio else "–"
@@ -119,7 +151,7 @@ def summary(results: list[Result], rival: str) -> str:
 
 def changes_table(changes: list[Change]) -> Table:
     made = Table(box=None, pad_edge=False, title="Against the older run (ratios to the rival)", title_justify="left")
-    made.add_column("case", overflow="fold")
+    made.add_column("case", overflow="fold", min_width=NAME)
     for heading in ("then", "now", "change"):
         made.add_column(heading, justify="right")
     made.add_column("")
@@ -130,13 +162,13 @@ def changes_table(changes: list[Change]) -> Table:
         word = change.verdict
         made.add_row(
             change.name, f"{old:.2f}" if old else "–", f"{new:.2f}" if new else "–", moved,
-            f"[{colours[word]}]{word}[/{colours[word]}]" if word in colours else word,
+            Text(word, colours.get(word, "")),
         )  # fmt: skip
     return made
 
 
 def progress(console: Console) -> Progress:
     return Progress(
-        TextColumn("{task.description}"), BarColumn(bar_width=24), MofNCompleteColumn(), TimeRemainingColumn(),
+        TextColumn("{task.description}", markup=False), BarColumn(bar_width=24), MofNCompleteColumn(), TimeRemainingColumn(),
         console=console, transient=True,
     )  # fmt: skip

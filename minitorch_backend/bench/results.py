@@ -187,10 +187,14 @@ def read(path: pathlib.Path) -> Run:
     facts: dict = {}
     limits = Limits()
     results: dict[str, Result] = {}
-    lines = path.read_text().splitlines(keepends=True)
+    try:
+        lines = path.read_text().splitlines(keepends=True)
+    except UnicodeDecodeError as error:
+        raise ValueError(f"{path} is not a result file: {error}") from None
     for number, line in enumerate(lines, 1):
         try:
-            data = json.loads(line)
+            if not isinstance(data := json.loads(line), dict):
+                raise ValueError(f"a {type(data).__name__} is not an object")
             kind = data.pop("kind")
             if kind == "machine":
                 if (found := data.pop("format")) not in READABLE:
@@ -201,7 +205,7 @@ def read(path: pathlib.Path) -> Run:
             elif kind == "case":
                 result = Result.from_json(data)
                 results[result.name] = result
-        except (ValueError, KeyError, TypeError) as error:
+        except (ValueError, KeyError, TypeError, AttributeError) as error:
             if facts and not line.endswith("\n"):
                 break
             raise ValueError(f"{path}:{number} is not a line of a result file: {error}") from error
@@ -239,7 +243,7 @@ def compare(old: Run, new: Run) -> list[Change]:
         before = old.results.get(name)
         if before is None:
             changes.append(Change(name, None, now.ratio, "new"))
-        elif before.estimate is None or before.rival != now.rival:
+        elif before.estimate is None:
             changes.append(Change(name, before.ratio, now.ratio, "new"))
         elif now.estimate is None or (now.status == "wrong" and before.status != "wrong"):
             changes.append(Change(name, before.ratio, now.ratio, "broken"))
@@ -250,7 +254,14 @@ def compare(old: Run, new: Run) -> list[Change]:
     return changes
 
 
+def sides(run: Run) -> dict:
+    """Who raced in a run, as its first line says, or its cases where that is from before it did."""
+    rival = next((r.rival for r in run.results.values() if r.rival), None)
+    last = next((list(r.seconds)[-1] for r in run.results.values() if r.seconds), "minitorch")
+    return {key: run.machine.get(key, found) for key, found in (("rival", rival), ("ours", last), ("kernel", None))}
+
+
 def refuse(old: Run, new: Run) -> str:
     """Why two runs should not be compared; "" when they may."""
-    found = machine.differences(old.machine, new.machine)
+    found = machine.differences(old.machine | sides(old), new.machine | sides(new))
     return "the runs are not from the same machine and versions: " + "; ".join(found) if found else ""

@@ -70,9 +70,13 @@ class Suite:
     def _wants(self, result: Result) -> bool:
         return self.runner.wants(result, not self.clock() - self.start > self.runner.budget.run)
 
+    def begin(self) -> None:
+        """From here on the run's time counts, unless it began in an earlier process."""
+        self.start = self.clock() if math.isnan(self.start) else self.start
+
     def run(self) -> None:
         begun, watch, first = self.clock(), self.runner.watch, math.inf
-        self.start = begun if math.isnan(self.start) else self.start
+        self.begin()
         while due := [case for case in self.cases if self._due(case)]:
             turn = min(map(self._turn, due))
             first = min(first, turn)

@@ -73,10 +73,11 @@ def carried() -> dict | None:
     return json.loads(path.read_text()) if path and path.exists() else None
 
 
-def hand_on(facts: dict) -> int:
-    """In a child: leave this to the next one; the exit status that says so."""
-    _carried(os.environ[NOTE]).write_text(json.dumps(facts))
-    return UNFINISHED
+def keep(facts: dict) -> None:
+    """In a child: leave this to the next one, also if this one hangs or dies. Elsewhere nothing."""
+    if is_child():
+        with contextlib.suppress(OSError):
+            _carried(os.environ[NOTE]).write_text(json.dumps(facts))
 
 
 def _carried(note: str) -> pathlib.Path:
@@ -164,9 +165,9 @@ def supervise(given: list[str], json_path: pathlib.Path, limit: float, console: 
                     console.print(f"the run was ended by {signal.Signals(-code).name}", style="red")
                 return code if code >= 0 else 1
             if not write_down(json_path, case, problem):
-                console.print(f"{case}: {problem}", style="red", markup=False)
+                console.print(f"{case}: {problem}", style="red")
                 return 1
-            console.print(f"{case}: {problem}; the run goes on without it", style="red", markup=False)
+            console.print(f"{case}: {problem}; the run goes on without it", style="red")
             given = resuming(given)
 
 

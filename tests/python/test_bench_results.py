@@ -5,8 +5,10 @@ import math
 
 import pytest
 import torch
+from click import ClickException
+from rich.console import Console
 
-from minitorch_backend.bench import limits, machine, results
+from minitorch_backend.bench import command, limits, machine, results
 from minitorch_backend.bench.results import Result, Run
 
 
@@ -64,3 +66,48 @@ def test_another_machine_is_refused():
     a, b = Run({"device": "x", "torch": "2.13"}, None, {}), Run({"device": "y", "torch": "2.13"}, None, {})
     assert results.refuse(a, b) == "the runs are not from the same machine and versions: device: x and y"
     assert results.refuse(a, a) == ""
+
+
+def raced(rival="cpu", ours="minitorch", name="f/a", ratio=2.0, **facts):
+    """A run of one case, as it is written and read again."""
+    seconds = {rival: 2e-3, ours: 1e-3}
+    result = Result(name, "f", rival=rival, seconds=seconds, ratio=ratio, low=ratio, high=ratio)
+    return Run({"device": "x", "rival": rival, **facts}, limits.Limits(), {name: result})
+
+
+@pytest.mark.parametrize(
+    "other,says",
+    [
+        (raced("cpu compiled"), "rival: cpu compiled and cpu"),
+        (raced(ours="cpu again"), "ours: cpu again and minitorch"),
+        (raced(ours="mine", kernel="mine.py 1234"), "kernel: mine.py 1234 and None"),
+        (raced(environment={"MINITORCH_POISON": "1"}), "environment: {'MINITORCH_POISON': '1'} and {}"),
+    ],
+    ids=["rival", "ours", "kernel", "environment"],
+)
+def test_another_race_is_refused(other, says, tmp_path):
+    """... by what the file says of it, or by its cases in a file from before it did."""
+    assert says in results.refuse(other, raced())
+    assert says in results.refuse(other, Run({"device": "x", "rival": "cpu", "ours": "minitorch"}, None, {}))
+    assert results.refuse(raced(), raced(ours="minitorch", environment={})) == ""
+
+
+def test_a_comparison_of_nothing_is_an_error():
+    console = Console(quiet=True)
+    done = list(raced().results.values())
+    assert command.gate(done, raced(), raced(), False, console) == []
+    assert command.gate(done, raced(name="f/b"), raced(), False, console) == [command.NOTHING_COMPARED]
+    with pytest.raises(ClickException, match="rival: cpu compiled and cpu"):
+        command.gate(done, raced("cpu compiled"), raced(), False, console)
+    (slower,) = command.gate(done, raced("cpu compiled", ratio=3.0), raced(), True, console)
+    assert slower.startswith("slower")
+    with pytest.raises(ClickException, match="has no case that could be compared"):
+        command.check_common(raced(), ["f/b", "f/c"])
+
+
+@pytest.mark.parametrize("text", [b"5", b'"abc"', b"null", b"[1]", b"\xff\xfe\x00\x80" * 9, b"{}"])
+def test_what_is_no_result_file_is_said(text, tmp_path):
+    path = tmp_path / "r.jsonl"
+    path.write_bytes(text + b"\n")
+    with pytest.raises(ValueError, match=r"r\.jsonl.* is not a"):
+        results.read(path)

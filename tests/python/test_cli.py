@@ -1,5 +1,6 @@
 """The command ``minitorch``: every subcommand is listed and helps; info tells the truth about this process."""
 
+import importlib.metadata
 import re
 
 import pytest
@@ -7,6 +8,7 @@ import torch
 from click import shell_completion
 from click.testing import CliRunner
 
+import minitorch_backend
 from minitorch_backend import cli
 
 
@@ -31,6 +33,20 @@ def test_each_command_helps(name):
 def test_unknown_command_is_an_error():
     result = run("nonsense")
     assert result.exit_code == 2 and "No such command 'nonsense'" in result.output
+
+
+def test_a_misspelt_command_has_near_matches():
+    result = run("bnch")
+    assert result.exit_code == 2 and "No such command 'bnch'. Near matches: bench." in result.output
+
+
+def test_version_needs_no_installation(monkeypatch):
+    def not_installed(name):
+        raise importlib.metadata.PackageNotFoundError(name)
+
+    monkeypatch.setattr(importlib.metadata, "version", not_installed)
+    result = run("--version")
+    assert result.exit_code == 0 and minitorch_backend.__version__ in result.output
 
 
 def test_info():
