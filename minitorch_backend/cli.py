@@ -33,7 +33,9 @@ class LazyGroup(click.Group):
         module, attribute, _ = COMMANDS[cmd_name]
         return getattr(importlib.import_module(module), attribute)
 
-    def resolve_command(self, ctx: click.Context, args: list[str]) -> tuple[str | None, click.Command | None, list[str]]:
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
         try:
             return super().resolve_command(ctx, args)
         except click.UsageError as error:

@@ -23,8 +23,50 @@ from minitorch_backend.bench.suite import SHIFT, Suite
 from minitorch_backend.kernels import compiler, files
 from minitorch_backend.kernels.errors import CompileError
 
+NOT_REACHED = "No case that was tried calls the kernel; name some with --only."
 NOTHING_COMPARED = "the older run has no case that could be compared"
 RIVALS = ("native", "cpu", "cuda", "compile", "self")
+
+
+# Options that do nothing beside these: taken, they would promise something.
+MEASURING = ("compare", "plots", "list_only", "check", "against", "given", "resume", "floors", "force")
+IDLE = {
+    "kernel": (*MEASURING, "host"),
+    "host": (*MEASURING, "only", "quick"),
+    "given": ("against", "resume", "floors", "quick", "list_only"),
+    "list_only": ("compare", "plots", "check", "resume", "force"),
+}
+
+
+def refuse_what_does_nothing(options: dict[str, object]) -> None:
+    """Raises UsageError for options that do not go together."""
+    spelt = {p.name: max(p.opts, key=len) for p in bench.params}
+    given = [p.name for p in bench.params if options[p.name] not in (None, False, p.default)]
+    for mode in IDLE:
+        if mode in given and (idle := [name for name in IDLE[mode] if name in given]):
+            raise click.UsageError(f"{spelt[mode]} does not go with {', '.join(spelt[name] for name in idle)}")
+
+
+def check_writable(path: pathlib.Path) -> None:
+    """Raises ClickException when the results could not be written, before anything takes time."""
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        there = path.exists()
+        path.open("a").close()
+        if not there:
+            path.unlink()
+    except OSError as error:
+        raise click.ClickException(f"--json {path}: {error}") from None
+
+
+def check_plots(folder: pathlib.Path) -> None:
+    """Raises ClickException when there could be no pictures."""
+    if importlib.util.find_spec("matplotlib") is None:
+        raise click.ClickException("--plots needs matplotlib: pip install matplotlib")
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise click.ClickException(f"--plots {folder}: {error}") from None
 
 
 def complete_families(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
@@ -147,7 +189,7 @@ def check_common(old: Run, names: list[str]) -> None:
 
 def gate(done: list[Result], old: Run | None, new: Run, force: bool, console: Console) -> list[str]:
     """Everything that makes the exit status 1."""
-    wrong = [r.name for r in done if r.status != "ok" and r.status != "less accurate"]
+    wrong = [r.name for r in done if r.status not in ("ok", "less accurate", "not reached")]
     problems = [f"failed: {', '.join(wrong)}"] if wrong else []
     if below := [r.name for r in done if r.below_floor]:
         problems.append(f"below their floor: {', '.join(below)}")
@@ -197,8 +239,8 @@ def gate(done: list[Result], old: Run | None, new: Run, force: bool, console: Co
 @click.option("--time-limit", type=click.FloatRange(min=0), default=300.0, show_default=True, metavar="SECONDS",
               help="What takes a case longer is stopped and reported. 0: none, and all in this process.")  # fmt: skip
 @click.option("--no-memory", is_flag=True, help="Do not measure peak memory.")
-@click.option("--json", "json_path", type=click.Path(dir_okay=False, path_type=pathlib.Path), default="out/bench.jsonl",
-              show_default=True, help="Where the results go, as JSON lines.")  # fmt: skip
+@click.option("--json", "json_path", type=click.Path(dir_okay=False, path_type=pathlib.Path),
+              help="Where the results go, as JSON lines (default: out/bench.jsonl or kernel.jsonl).")  # fmt: skip
 @click.option("--plots", type=click.Path(file_okay=False, path_type=pathlib.Path), help="Folder for the pictures.")
 @click.option("--cases", "folder", type=click.Path(file_okay=False, path_type=pathlib.Path),
               help="Folder with the cases (default: benchmarks/cases of the source tree).")  # fmt: skip
@@ -209,7 +251,12 @@ def bench(ctx: click.Context, **options: object) -> None:
     Above 1 minitorch is faster. A case is timed only after its result was compared with float64. Exit status 1: a case
     became slower than in --compare, or with --check a floor is missed or a case fails.
     """
-    ctx.exit(Command(**options).run())
+    try:
+        code = Command(**options).run()
+    except KeyboardInterrupt:
+        click.echo("interrupted", err=True)
+        code = supervisor.INTERRUPTED
+    ctx.exit(code)
 
 
 class Command:
@@ -218,12 +265,14 @@ class Command:
     def __init__(self, **options: object) -> None:
         self.options = options
         self.__dict__.update(options)
+        self.json_path = self.json_path or pathlib.Path("out") / ("kernel.jsonl" if self.kernel else "bench.jsonl")
         self.console = report.console()
         self.backend = _C.backend_name()
 
     def run(self) -> int:
-        if self.plots and importlib.util.find_spec("matplotlib") is None:
-            raise click.ClickException("--plots needs matplotlib: pip install matplotlib")
+        refuse_what_does_nothing(self.options)
+        if self.plots:
+            check_plots(self.plots)
         if self.threads:
             torch.set_num_threads(self.threads)
         if self.host:
@@ -241,6 +290,12 @@ class Command:
             list_cases(chosen, self.console)
             return 0
         old = read_run(self.compare) if self.compare else None
+        check_writable(self.json_path)
+        if self.against_file and not supervisor.is_child():
+            from minitorch_backend.bench import kernel_race
+
+            if not kernel_race.is_right(pathlib.Path(self.against), self.console):
+                return 1
         if self.time_limit and not supervisor.is_child():
             given = supervisor.arguments(bench, self.options)
             return supervisor.supervise(given, self.json_path, self.time_limit, self.console)
@@ -259,29 +314,27 @@ class Command:
 
     def measure(self, chosen: list[Case], old: Run | None) -> int:
         recorded, note = None, supervisor.note_taker()
-        if against_file := pathlib.Path(self.against).suffix in files.SUFFIXES:
+        if self.against_file:
             from minitorch_backend.bench import kernel_race
 
             note(f"--against {self.against}")  # it may hang, or end the process
             try:
-                sides = kernel_race.sides_against(pathlib.Path(self.against))
+                overrides = kernel_race.load(pathlib.Path(self.against))
             finally:
                 note("")
+            sides = [kernel_race.side(pathlib.Path(self.against), overrides), OURS]
+            chosen = kernel_race.choose(chosen, overrides, self.only)
         elif self.against.endswith(".jsonl"):
             recorded, sides = read_run(pathlib.Path(self.against)), find_sides("native", self.backend, self.folder)
         else:
             sides = find_sides(self.against, self.backend, self.folder)
         facts = machine.describe() | self.conditions(sides)
-        if against_file:
+        if self.against_file:
             facts["kernel"] = kernel_race.identity(pathlib.Path(self.against))
         for other in (old, recorded):  # before anything takes time
             if other is not None:
                 check_comparable(other, Run(facts, limits.Limits(), {}), self.force)
                 check_common(other, [case.full_name for case in chosen])
-        try:
-            self.json_path.parent.mkdir(parents=True, exist_ok=True)
-        except OSError as error:
-            raise click.ClickException(f"--json {self.json_path}: {error}") from None
         carried = supervisor.carried()
         begun = time.monotonic()
         if not carried:
@@ -326,6 +379,11 @@ class Command:
         self.console.print(f"{time.monotonic() - lasting['begun']:.0f} s; results: {self.json_path}", style="dim")
         return code or (supervisor.INTERRUPTED if suite.interrupted else 1 if writer.problem else 0)
 
+    @property
+    def against_file(self) -> bool:
+        """Whether the rival is a file with kernels."""
+        return pathlib.Path(self.against).suffix in files.SUFFIXES
+
     def conditions(self, sides: list[Side]) -> dict:
         """What a result file says besides machine and versions: native's memory, and who raced."""
         policy = heap.set_policy(self.malloc, self.backend)
@@ -349,12 +407,24 @@ class Command:
         report.show(self.console, report.table(done, rival, ours=ours[0] if ours else "minitorch"))
         self.console.print(report.summary(done, rival))
         problems = gate(done, old, run, self.force, self.console)
-        if self.plots:
-            from minitorch_backend.bench import plots
-
-            for path in plots.save(run, self.plots):
-                self.console.print(f"picture: {path}", style="dim")
         for problem in problems:
             self.console.print(problem, style="red")
-        slower = any(problem.startswith(("slower", NOTHING_COMPARED)) for problem in problems)
-        return 1 if slower or (problems and self.check) else 0
+        if self.against_file and not any(r.timed for r in done):
+            problems.append(NOT_REACHED)
+            self.console.print(NOT_REACHED, style="yellow")
+        failed = any(problem.startswith(("slower", NOTHING_COMPARED, NOT_REACHED)) for problem in problems)
+        return 1 if failed or (problems and self.check) or not self.draw(run) else 0
+
+    def draw(self, run: Run) -> bool:
+        """The pictures, where they are wanted; whether they are there."""
+        if not self.plots:
+            return True
+        from minitorch_backend.bench import plots
+
+        try:
+            for path in plots.save(run, self.plots):
+                self.console.print(f"picture: {path}", style="dim")
+        except OSError as error:
+            self.console.print(f"no pictures: {error}", style="red")
+            return False
+        return True

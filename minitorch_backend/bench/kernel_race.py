@@ -5,6 +5,7 @@ Both happen in processes of their own: a kernel that hangs, crashes or writes wh
 
 import contextlib
 import hashlib
+import math
 import os
 import pathlib
 import re
@@ -12,6 +13,7 @@ import signal
 import subprocess
 import sys
 import tempfile
+import time
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
@@ -21,7 +23,6 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from minitorch_backend.bench import case as cases_module
 from minitorch_backend.bench import kernel_diff, limits, machine, placement, race, report, results
 from minitorch_backend.bench.case import Case
 from minitorch_backend.bench.results import Result
@@ -32,7 +33,8 @@ from minitorch_backend.kernels.overriding import Override
 if TYPE_CHECKING:
     from minitorch_backend.bench.command import Command
 
-RACE_LIMIT = 600.0
+LOOK = 0.2
+START_LIMIT = 300.0  # seconds until the first case: limits, compilation
 IN_CHILD = "MINITORCH_BENCH_KERNEL_CHILD"
 MOST_CASES = 12
 
@@ -44,7 +46,18 @@ def run(command: "Command", path: pathlib.Path) -> int:
             return race_file(command, path, note_beside(pathlib.Path(end)))
         finally:
             pathlib.Path(end).touch()  # says that it was not the kernel that ended the process
+    from minitorch_backend.bench import command as commands
+
     console = command.console
+    commands.choose_cases(command.folder, command.only, command.backend)  # what is wrong with them is said first
+    commands.check_writable(command.json_path)
+    if not is_right(path, console):
+        return 1
+    return race_in_child(path, console, command.time_limit or math.inf)
+
+
+def is_right(path: pathlib.Path, console: Console) -> bool:
+    """Diff a file's kernels against native and say what was found; whether they may race."""
     with console.status(Text(f"diffing {path.name} against native")):
         findings = kernel_diff.diff(path)
     report.show(console, findings_table(findings))
@@ -53,37 +66,42 @@ def run(command: "Command", path: pathlib.Path) -> int:
             console.print(f"{finding.operator or path.name}: {finding.verdict}: {finding.message}")
     if not findings or not all(f.good or f.verdict == "not reached" for f in findings):
         console.print("The kernel is not raced: it must give what the operator gives first.", style="red")
-        return 1
-    return race_in_child(path, console)
+        return False
+    return True
 
 
-def race_in_child(path: pathlib.Path, console: Console) -> int:
+def race_in_child(path: pathlib.Path, console: Console, limit: float) -> int:
     with tempfile.TemporaryDirectory() as folder:
-        return start_and_wait(path, pathlib.Path(folder) / "end", console)
+        return start_and_wait(path, pathlib.Path(folder) / "end", console, limit)
 
 
-def start_and_wait(path: pathlib.Path, end: pathlib.Path, console: Console) -> int:
+def start_and_wait(path: pathlib.Path, end: pathlib.Path, console: Console, limit: float) -> int:
     environment = {**os.environ, IN_CHILD: str(end)}
     process = subprocess.Popen(
         [sys.executable, "-m", "minitorch_backend", *sys.argv[1:]] if is_command_line()
         else [sys.executable, "-m", "minitorch_backend", "bench", "--kernel", str(path), "--quick"],
         env=environment, start_new_session=True,
     )  # fmt: skip
-    return wait(process, end, console)
+    return wait(process, end, console, limit)
 
 
-def wait(process: subprocess.Popen, end: pathlib.Path, console: Console) -> int:
-    """The child's exit status, or 1 with a word why there is none of its own, and at which case."""
-    note = note_beside(end)
+def wait(process: subprocess.Popen, end: pathlib.Path, console: Console, limit: float = 300.0) -> int:
+    """The child's exit status, or 1 with a word why there is none of its own, and at which case.
+
+    ``limit``: seconds that a case may take.
+    """
+    note, begun = note_beside(end), time.time()
     try:
-        code = process.wait(timeout=RACE_LIMIT)
-    except (subprocess.TimeoutExpired, KeyboardInterrupt) as error:
-        os.killpg(process.pid, signal.SIGKILL)
+        while (code := process.poll()) is None:
+            time.sleep(LOOK)
+            since, most = (note.stat().st_mtime, limit) if note.exists() else (begun, max(limit, START_LIMIT))
+            if time.time() - since > most:
+                console.print(f"The race did not go on within {most:g} s and was stopped{at(note)}.", style="red")
+                return 1
+    finally:
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)  # and what the kernel may have started
         process.wait()
-        if isinstance(error, KeyboardInterrupt):
-            raise
-        console.print(f"The race did not end within {RACE_LIMIT:g} s and was stopped{at(note)}.", style="red")
-        return 1
     if code < 0:
         console.print(f"The race was killed by {signal.Signals(-code).name}{at(note)}.", style="red")
     elif not end.exists():
@@ -138,13 +156,18 @@ def identity(path: pathlib.Path) -> str:
     return f"{path.name} {hashlib.sha256(path.read_bytes()).hexdigest()[:12]}"
 
 
-def sides_against(path: pathlib.Path) -> list[Side]:
-    """Ours against a file's kernels: for ``--against FILE.py``. Raises ClickException for a file that does not load."""
+def load(path: pathlib.Path) -> list[Override]:
+    """A file's kernels. Raises ClickException for a file that does not load."""
     try:
-        overrides = files.load(path)
+        return files.load(path)
     except Exception as error:
         raise click.ClickException(f"{path}: {type(error).__name__}: {error}") from None
-    return [Side(path.stem, OURS.device, lambda: in_force(overrides)), OURS]
+
+
+def side(path: pathlib.Path, overrides: list[Override]) -> Side:
+    """A file's kernels as a competitor."""
+    calls = lambda: sum(override.calls for override in overrides)  # noqa: E731
+    return Side(path.stem, OURS.device, lambda: in_force(overrides), calls=calls)
 
 
 def choose(cases: list[Case], overrides: list[Override], only: str) -> list[Case]:
@@ -163,14 +186,12 @@ def choose(cases: list[Case], overrides: list[Override], only: str) -> list[Case
 
 def race_file(command: "Command", path: pathlib.Path, note: pathlib.Path) -> int:
     """The race of native, ours and the user's; the user's is the last."""
-    overrides = files.load(path)
+    from minitorch_backend.bench import command as commands
+
+    overrides = load(path)
     backend = command.backend
-    try:
-        every = [case for case in cases_module.load(command.folder) if backend in case.backends]
-    except FileNotFoundError as error:
-        raise click.ClickException(str(error)) from None
-    rival = native(backend, command.folder)
-    mine = Side(path.stem, OURS.device, lambda: in_force(overrides))
+    every = commands.choose_cases(command.folder, command.only, backend)
+    rival, mine = native(backend, command.folder), side(path, overrides)
     facts = machine.describe() | command.conditions([rival, OURS, mine]) | {"kernel": identity(path)}
     found = limits.measure(backend)
     budget, watch = race.budget_for(backend, command.quick), placement.find(backend)
@@ -184,17 +205,16 @@ def race_file(command: "Command", path: pathlib.Path, note: pathlib.Path) -> int
         for case in chosen:
             bar.update(task, description=case.full_name)
             note.write_text(case.full_name)
-            before = sum(override.calls for override in overrides)
             result = runner.run(case)
             kernel_diff.end_copies(own)
-            if sum(override.calls for override in overrides) > before or not result.timed:
+            if result.status != "not reached":
                 done.append(result)
                 writer.add(result)
             bar.advance(task)
     runner.close()
     writer.close()
     if not done:
-        command.console.print("No case that was tried calls the kernel; name some with --only.", style="yellow")
+        command.console.print(commands.NOT_REACHED, style="yellow")
         return 1
     report.show(command.console, table(done, rival.name, path.stem))
     return 1 if any(not r.timed or r.status == "wrong" for r in done) else 0

@@ -13,7 +13,6 @@ from minitorch_backend.bench.limits import ACCESSES, Limits
 from minitorch_backend.bench.results import Change, Result
 from minitorch_backend.bench.statistics import SAME
 
-
 NARROWEST = 110  # columns in which a table keeps all its figures; in fewer the terminal breaks the lines
 NAME = 24  # of a case's name, at least
 WIDTH = 140  # where there is no terminal
@@ -169,6 +168,6 @@ def changes_table(changes: list[Change]) -> Table:
 
 def progress(console: Console) -> Progress:
     return Progress(
-        TextColumn("{task.description}", markup=False), BarColumn(bar_width=24), MofNCompleteColumn(), TimeRemainingColumn(),
-        console=console, transient=True,
+        TextColumn("{task.description}", markup=False), BarColumn(bar_width=24), MofNCompleteColumn(),
+        TimeRemainingColumn(), console=console, transient=True,
     )  # fmt: skip

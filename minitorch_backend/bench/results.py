@@ -40,12 +40,12 @@ class Visit:
 class Result:
     """What one case gave.
 
-    ``status``: ok, less accurate, wrong, failed, out of memory. ``seconds``: side -> median time of a call. ``ratio``
-    with ``low`` and ``high``: the rival's time by minitorch's. ``share``: of the limit named in ``bound``, 0 to 1.
-    ``peak``: side -> bytes. ``errors``: side -> error relative to float64. ``load``: share of the processors that
-    other programs used meanwhile; ``busy`` says that it was too much. ``took``: seconds that the whole case took.
-    ``judged``: whether errors and peak are there. ``placement``: of the processors in the visits that the figures are
-    from. ``rounds``: of these.
+    ``status``: ok, less accurate, wrong, failed, out of memory, not reached (the work does not call a user's kernel).
+    ``seconds``: side -> median time of a call. ``ratio`` with ``low`` and ``high``: the rival's time by minitorch's.
+    ``share``: of the limit named in ``bound``, 0 to 1. ``peak``: side -> bytes. ``errors``: side -> error relative to
+    float64. ``load``: share of the processors that other programs used meanwhile; ``busy`` says that it was too much.
+    ``took``: seconds that the whole case took. ``judged``: whether errors and peak are there. ``placement``: of the
+    processors in the visits that the figures are from. ``rounds``: of these.
     """
 
     name: str

@@ -22,14 +22,15 @@ from minitorch_backend.bench.race import Budget, Lane, Rounds
 from minitorch_backend.bench.results import Result, Visit
 
 FEWEST_VISITS = 2
-BROKEN = ("failed", "out of memory")  # a case of which nothing is timed, whatever earlier visits gave
+BROKEN = ("failed", "out of memory", "not reached")  # a case of which nothing is timed, whatever earlier visits gave
 
 
 @dataclass(frozen=True)
 class Side:
     """A competitor: a device, what must be in force while it runs, and what is done to its work first.
 
-    With a guest it runs in a process of its own, and the other two mean nothing.
+    ``calls``: how often the kernel that it is about was called, if it is about one. With a guest it runs in a process
+    of its own, and the others mean nothing.
     """
 
     name: str
@@ -37,6 +38,7 @@ class Side:
     active: Callable[[], AbstractContextManager] = contextlib.nullcontext
     prepare: Callable[[Work], Work] = lambda work: work
     guest: Guest | None = None
+    calls: Callable[[], int] | None = None
 
 
 def native(backend: str, folder: pathlib.Path | None = None) -> Side:
@@ -108,7 +110,8 @@ class Runner:
         with self._recording(result), remembered_draws():
             if not result.judged:
                 self._judge(case, result)
-            self._visit(case, result)
+            if result.status not in BROKEN:
+                self._visit(case, result)
 
     @contextlib.contextmanager
     def _recording(self, result: Result) -> Iterator[None]:
@@ -136,6 +139,7 @@ class Runner:
             result.took = round(result.took + time.perf_counter() - start, 3)
 
     def _judge(self, case: Case, result: Result) -> None:
+        before = [(side, side.calls()) for side in self.sides if side.calls]
         judged = self._check(case)
         result.status = judged.verdict if judged.verdict != "not compared" else "ok"
         result.errors = {self.sides[0].name: judged.rival, self.sides[-1].name: judged.ours}
@@ -144,6 +148,10 @@ class Runner:
             result.peak = self._memory([self._lane(case, side).work for side in self.sides])
             self._clean_up()
         result.judged = True
+        if case.check == "none" and not self.with_memory:
+            return  # nothing was called yet
+        if idle := [side.name for side, calls in before if side.calls() == calls]:
+            result.status, result.message = "not reached", f"does not call the kernel {', '.join(idle)}"
 
     def _visit(self, case: Case, result: Result) -> None:
         # Who is set up first finds the memory as the visit before left it: each side in turn.

@@ -89,6 +89,7 @@ class Child:
 
     def __init__(self, arguments: list[str], note: pathlib.Path, limit: float) -> None:
         self.note, self.limit = note, limit
+        self.interrupted: float | None = None  # when
         note.write_text("")
         self.process = subprocess.Popen(
             [sys.executable, "-m", "minitorch_backend", "bench", *arguments],
@@ -100,7 +101,6 @@ class Child:
 
     def wait(self) -> str:
         """Until it ends; what is wrong with the case that it was at then, "" when nothing is."""
-        interrupted = None
         while True:
             try:
                 while not self.ended.wait(LOOK):
@@ -108,17 +108,17 @@ class Child:
                     if self.case() and now - self.note.stat().st_mtime > self.limit:
                         self.kill()
                         return f"did not end within {self.limit:g} s and was stopped"
-                    if interrupted and now - interrupted > GRACE:
+                    if self.interrupted and now - self.interrupted > GRACE:
                         self.kill()
                 break
             except KeyboardInterrupt:
-                if interrupted:
+                if self.interrupted:
                     self.kill()
-                interrupted = time.time()
+                self.interrupted = time.time()
                 with contextlib.suppress(ProcessLookupError):
                     os.kill(self.process.pid, signal.SIGINT)
         code = self.process.returncode
-        if interrupted or code == INTERRUPTED or not self.case():
+        if self.interrupted or code == INTERRUPTED or not self.case():
             return ""
         return f"ended the process ({signal.Signals(-code).name if code < 0 else f'exit status {code}'})"
 
@@ -158,6 +158,9 @@ def supervise(given: list[str], json_path: pathlib.Path, limit: float, console: 
             problem, case = child.wait(), child.case()
             if not problem:
                 code = child.process.returncode
+                if code == UNFINISHED and child.interrupted:  # it had done its pass when that came
+                    console.print("interrupted; --resume goes on", style="yellow")
+                    return INTERRUPTED
                 if code == UNFINISHED and not case:
                     given = resuming(given)
                     continue

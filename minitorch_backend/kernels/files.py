@@ -27,7 +27,10 @@ def load(path: pathlib.Path) -> list[Override]:
     """
     if path.suffix == ".py":
         with kernels.collect() as found:
-            runpy.run_path(str(path), run_name="minitorch_kernel_file")
+            try:
+                runpy.run_path(str(path), run_name="minitorch_kernel_file")
+            except SystemExit as error:
+                raise ValueError(f"{path} ends the program (sys.exit({error.code!r})) when it is loaded") from None
         if not found:
             raise ValueError(f"{path} calls neither kernels.override nor kernels.elementwise(..., override=...)")
         return found

@@ -257,6 +257,67 @@ def test_an_interrupted_run_goes_on(folder, quick_limits, tmp_path):
     assert list(results.read(out).results) == ["tiny/exp", "tiny/floored"]
 
 
+def test_a_run_is_resumed_only_as_the_same_race(folder, quick_limits, tmp_path):
+    out = tmp_path / "r.jsonl"
+    arguments = ("--cases", folder, "--only", "exp", "--json", out)
+    assert invoke(*arguments, "--against", "self").exit_code == 0
+    found = invoke(*arguments, "--resume")
+    assert found.exit_code == 1 and f"ours: {NATIVE} again and minitorch" in found.output
+    assert invoke(*arguments, "--compare", out).exit_code == 1
+    assert invoke(*arguments).exit_code == 0
+    lines = [json.loads(line) for line in out.read_text().splitlines()]
+    out.write_text("\n".join(map(json.dumps, [lines[0] | {"kernel": "k.py 12", "ours": "k"}, *lines[1:]])))
+    found = invoke(*arguments, "--resume")
+    assert found.exit_code == 1 and "kernel: k.py 12 and None" in found.output
+
+
+def test_a_comparison_without_a_common_case_is_refused_at_once(folder, quick_limits, tmp_path):
+    out = tmp_path / "r.jsonl"
+    assert invoke("--cases", folder, "--only", "exp", "--json", out).exit_code == 0
+    found = invoke("--cases", folder, "--only", "floored", "--json", tmp_path / "new.jsonl", "--compare", out)
+    assert found.exit_code == 1 and command.NOTHING_COMPARED in found.output
+
+
+def test_names_and_messages_are_shown_as_they_are(folder, quick_limits, tmp_path):
+    (folder / "tiny.py").write_text(
+        textwrap.dedent("""
+            import torch
+            from minitorch_backend.bench.case import Case, forward
+
+            def broken(setup):
+                raise RuntimeError("cannot open [/tmp/x] for reading :bug:")
+
+            CASES = [
+                Case("exp [bold] [/red]", lambda s: forward(torch.exp, s.normal(64)), backends=("cpu", "cuda")),
+                Case("broken [dim]", broken, backends=("cpu", "cuda")),
+            ]
+        """)
+    )
+    out = tmp_path / "r.jsonl"
+    for found in (invoke("--cases", folder, "--json", out), invoke("--results", out)):
+        assert found.exit_code == 0
+        text = "".join(found.output.split())
+        for shown in ("tiny/exp[bold][/red]", "tiny/broken[dim]", "cannotopen[/tmp/x]forreading:bug:"):
+            assert shown in text
+    assert "tiny/broken [dim]" in invoke("--cases", folder, "--list").output
+
+
+def test_a_narrow_terminal_and_a_poor_encoding_lose_no_figure(monkeypatch):
+    import io
+
+    made = Result("pointwise/add 16M f32", "pointwise", rival="cpu", seconds={"cpu": 1.234e-3, "minitorch": 1e-3},
+                  ratio=1.234, low=1.2, high=1.3, share=0.5, bound="memory")  # fmt: skip
+    raw = io.BytesIO()
+    monkeypatch.setattr("sys.stdout", io.TextIOWrapper(raw, encoding="latin-1"))
+    narrow = report.console()
+    narrow.width = 40
+    report.show(narrow, report.table([made], "cpu"))
+    narrow.file.flush()
+    text = raw.getvalue().decode("latin-1")
+    for shown in ("pointwise/add 16M f32", "1.23 ms", "1 ms", "1.20 ? 1.30", "50% memory"):
+        assert shown in text
+
+
 def test_floors_are_chosen(folder):
     found = invoke("--cases", folder, "--list", "--floors", "--quick")
     assert "tiny/floored" in found.output and "1 cases" in found.output
@@ -300,6 +361,34 @@ def test_an_interrupt_is_not_a_success(folder, quick_limits, monkeypatch, tmp_pa
     monkeypatch.setattr(suite.Suite, "run", interrupt)
     found = invoke("--cases", folder, "--only", "exp|floored", "--json", tmp_path / "r.jsonl")
     assert found.exit_code == 130 and "0 of 2 cases are done" in found.output
+
+
+def test_an_interrupt_before_the_first_case_is_one_too(folder, monkeypatch, tmp_path):
+    def interrupt(*given):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(limits, "measure", interrupt)
+    found = invoke("--cases", folder, "--only", "exp", "--json", tmp_path / "r.jsonl")
+    assert found.exit_code == 130 and "interrupted" in found.output
+
+
+def test_what_cannot_be_written_is_said_before_limits_are_measured(folder, monkeypatch, tmp_path):
+    monkeypatch.setattr(limits, "measure", lambda *given: pytest.fail("measured"))
+    for option in ("--json", "--plots"):
+        found = invoke("--cases", folder, "--only", "exp", option, "/proc/nowhere/x")
+        assert found.exit_code == 1 and f"{option} /proc/nowhere/x: " in found.output
+
+
+def test_pictures_that_fail_hide_no_problem(folder, quick_limits, monkeypatch, tmp_path):
+    pytest.importorskip("matplotlib")
+    from minitorch_backend.bench import plots
+
+    def full(*given):
+        raise OSError("No space left on device")
+
+    monkeypatch.setattr(plots, "save", full)
+    found = invoke("--cases", folder, "--json", tmp_path / "r.jsonl", "--plots", tmp_path / "p", "--check")
+    assert found.exit_code == 1 and "failed: tiny/broken" in found.output and "no pictures: No space" in found.output
 
 
 def test_a_case_that_exits_is_a_result():

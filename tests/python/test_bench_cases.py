@@ -2,11 +2,13 @@
 
 import pytest
 import torch
+from click.testing import CliRunner
 from torch.utils.flop_counter import FlopCounterMode
 
 from benchmarks.cases import models
 from minitorch_backend.bench import case
 from minitorch_backend.bench.case import Setup
+from minitorch_backend.bench.command import bench
 
 CASES = case.load()
 
@@ -100,3 +102,35 @@ def test_models_cost_what_they_state():
         if build in models.KEPT:
             blocks = model.blocks
             assert models.KEPT[build] == 2 * len(blocks) * blocks[0].heads_kv * blocks[0].size
+
+
+BAD_FILES = {
+    "syntax": ("CASES = [\n  (,\n]\n", "SyntaxError"),
+    "import": ("\nimport no_such_module\n", "bad.py:2: ModuleNotFoundError"),
+    "raises": ("def f():\n    return 1 / 0\nf()\n", "bad.py:2: ZeroDivisionError"),
+    "exits": ("import sys\nsys.exit(0)\n", "bad.py:2: SystemExit"),
+    "nothing": ("x = 1\n", "bad.py has no list CASES of cases"),
+    "numbers": ("CASES = [1, 2]\n", "bad.py has no list CASES of cases"),
+    "no list": ("CASES = 5\n", "bad.py has no list CASES of cases"),
+}
+
+
+@pytest.mark.parametrize("name", BAD_FILES)
+def test_what_is_wrong_with_a_file_of_cases_is_said(tmp_path, name):
+    text, message = BAD_FILES[name]
+    (tmp_path / "bad.py").write_text(text)
+    found = CliRunner().invoke(bench, ["--list", "--cases", str(tmp_path)])
+    assert found.exit_code == 1 and message in found.output and isinstance(found.exception, SystemExit)
+
+
+@pytest.mark.parametrize("name", ["benchmarks/cases", "my.bench/cases", "torch/json", "1/2 3"])
+def test_a_folder_of_cases_may_have_any_name(tmp_path, name):
+    folder = tmp_path / name
+    folder.mkdir(parents=True)
+    (folder / "_shared.py").write_text("NAME = 'exp'\n")
+    (folder / "tiny.py").write_text(
+        "import torch\nfrom minitorch_backend.bench.case import Case, forward\nfrom ._shared import NAME\n"
+        "CASES = [Case(NAME, lambda s: forward(torch.exp, s.normal(64)))]\n"
+    )
+    assert [c.full_name for c in case.load(folder)] == ["tiny/exp"]
+    assert len(case.load()) == len(CASES)

@@ -7,12 +7,15 @@ import subprocess
 import sys
 import textwrap
 import time
+import types
 
 import pytest
 import torch
+from click import ClickException
+from rich.console import Console
 
 from minitorch_backend.bench import results, supervisor
-from minitorch_backend.bench.command import bench
+from minitorch_backend.bench.command import Command, bench
 from minitorch_backend.bench.limits import Limits
 from minitorch_backend.bench.results import Result
 
@@ -83,6 +86,7 @@ def test_the_run_goes_on_without_what_hangs_or_dies(folder, tmp_path):
     assert found["bad/leaves"].message == "ended the process (exit status 0)"
     assert found["bad/before"].timed and found["bad/after"].timed
     assert f"did not end within {limit} s" in done.stdout and "3 not timed" in done.stdout
+    assert done.stdout.count("Limits of this machine") == 1  # what a killed process had said is not said again
 
 
 def test_a_pass_is_made_in_a_process_of_its_own(folder, tmp_path):
@@ -140,6 +144,43 @@ def test_an_interrupt_ends_the_run_with_what_it_has(folder, tmp_path):
     text, _ = run.communicate(timeout=60)
     assert run.returncode == 130 and "interrupted: " in text, text
     assert "bad/before" in results.read(out).results
+
+
+def test_an_interrupt_while_a_pass_ends_is_heard(tmp_path, monkeypatch):
+    class Child:
+        def __init__(self, arguments, note, limit):
+            assert not started, "the next pass was begun"
+            started.append(self)
+            self.interrupted, self.process = 1.0, types.SimpleNamespace(returncode=supervisor.UNFINISHED)
+
+        wait = case = lambda self: ""
+
+    started = []
+    monkeypatch.setattr(supervisor, "Child", Child)
+    console = Console(record=True)
+    assert supervisor.supervise([], tmp_path / "r.jsonl", 1.0, console) == 130
+    assert "interrupted; --resume goes on" in console.export_text()
+
+
+def test_a_pass_goes_on_though_the_source_tree_was_edited(monkeypatch, tmp_path):
+    out = tmp_path / "r.jsonl"
+    facts = {"device": "x", "commit": "abc", "rival": "cpu", "ours": "minitorch", "date": "then"}
+    results.Writer(out, facts, Limits()).close()
+    made = Command(**bench.make_context("bench", ["--resume", "--json", str(out)]).params)
+    edited = facts | {"commit": "abc+"}
+    with pytest.raises(ClickException, match="commit: abc and abc"):
+        made.earlier(edited)
+    monkeypatch.setattr(supervisor, "carried", lambda: {"suite": {}})
+    assert made.earlier(edited).machine == facts
+    with pytest.raises(ClickException, match="device: x and y"):
+        made.earlier(edited | {"device": "y"})
+
+
+def test_a_killed_process_has_left_the_time_and_what_it_said(tmp_path, monkeypatch):
+    monkeypatch.setenv(supervisor.NOTE, str(tmp_path / "case"))
+    assert supervisor.carried() is None
+    supervisor.keep({"begun": 3.0, "suite": {"start": 4.0}})
+    assert supervisor.carried() == {"begun": 3.0, "suite": {"start": 4.0}}
 
 
 def test_options_become_a_command_line():

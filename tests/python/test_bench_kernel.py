@@ -1,0 +1,129 @@
+"""Kernels of a user's own as competitors: bad calls, files that do not load, and cases that never reach the kernel."""
+
+import subprocess
+import sys
+import time
+
+import pytest
+import torch
+from click.testing import CliRunner
+from rich.console import Console
+
+from minitorch_backend.bench import command, kernel_race, limits, results, runner
+from minitorch_backend.bench.case import Case, forward
+from minitorch_backend.bench.command import bench
+from minitorch_backend.bench.kernel_diff import Finding
+from minitorch_backend.bench.race import Budget
+from minitorch_backend.kernels import files
+
+EXP = "from minitorch_backend import kernels\nkernels.override('aten::exp', lambda x: x.exp())\n"
+SHORT = Budget(block=1e-4, rounds=3, target=1.0, seconds=0.0, least=3, warm=1e-3, visits=1, apart=0.0)
+CASES = """
+import torch
+from minitorch_backend.bench.case import Case, forward
+
+CASES = [Case(n, lambda s, f=f: forward(f, s.normal(64)), backends=("cpu", "cuda"))
+         for n, f in (("exp", torch.exp), ("sin", torch.sin))]
+"""
+
+
+@pytest.fixture
+def folder(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    cases = tmp_path / "own" / "cases"
+    cases.mkdir(parents=True)
+    (cases / "tiny.py").write_text(CASES)
+    (tmp_path / "k.py").write_text(EXP)
+    monkeypatch.setattr(limits, "measure", lambda *given: limits.Limits({8: 1e10}, {8: 1e10}, {"float32": 1e11}))
+    return cases
+
+
+@pytest.fixture
+def right(monkeypatch):
+    """The diff is content."""
+    monkeypatch.setattr(kernel_race.kernel_diff, "diff", lambda path: [Finding("aten::exp", "float32", "ok", 9)])
+
+
+def invoke(*arguments):
+    result = CliRunner().invoke(bench, ["--time-limit=0", *(str(a) for a in arguments)])
+    assert result.exception is None or isinstance(result.exception, SystemExit), result.exception
+    return result
+
+
+@pytest.mark.parametrize(
+    "options,says",
+    [
+        (["--compare", "k.py"], "--kernel does not go with --compare"),
+        (["--against", "self", "--resume"], "--kernel does not go with --against, --resume"),
+        (["--list"], "--kernel does not go with --list"),
+        (["--only", "("], "not a regular expression"),
+        (["--only", "exq"], "near matches: tiny/exp"),
+        (["--json", "/proc/nowhere/k.jsonl"], "--json /proc/nowhere/k.jsonl"),
+    ],
+)
+def test_wrong_calls_are_said_before_the_diff(folder, monkeypatch, options, says):
+    monkeypatch.setattr(kernel_race.kernel_diff, "diff", lambda path: pytest.fail("diffed"))
+    found = invoke("--cases", folder, "--kernel", "k.py", *options)
+    assert found.exit_code in (1, 2) and says in " ".join(found.output.split())
+
+
+@pytest.mark.parametrize(
+    "options", [["--host", "--quick"], ["--results", "k.py", "--resume"], ["--list", "--check"]], ids=lambda o: o[0]
+)
+def test_options_that_would_do_nothing_are_refused(folder, options):
+    found = invoke(*options)
+    assert found.exit_code == 2 and f"{options[0]} does not go with {options[-1]}" in found.output
+
+
+def test_a_kernel_race_has_a_file_of_its_own():
+    made = {}
+    for given in ([], ["--kernel", __file__], ["--kernel", __file__, "--json", "x.jsonl"]):
+        made[tuple(given[2:]), bool(given)] = command.Command(
+            **bench.make_context("bench", list(given)).params
+        ).json_path
+    assert [str(path) for path in made.values()] == ["out/bench.jsonl", "out/kernel.jsonl", "x.jsonl"]
+
+
+def test_the_time_limit_holds_for_a_case_of_the_race(tmp_path):
+    console, end = Console(record=True, width=200), tmp_path / "end"
+    kernel_race.note_beside(end).write_text("f/slow")
+    process = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"], start_new_session=True)
+    begun = time.monotonic()
+    assert kernel_race.wait(process, end, console, limit=1.0) == 1 and time.monotonic() - begun < 60
+    assert "did not go on within 1 s and was stopped, at f/slow" in console.export_text() and process.poll() is not None
+
+
+def test_a_rival_s_kernel_is_diffed_first(folder, monkeypatch):
+    wrong = [Finding("aten::exp", "float32", "wrong", 3, message="exp, sample 2")]
+    monkeypatch.setattr(kernel_race.kernel_diff, "diff", lambda path: wrong)
+    found = invoke("--cases", folder, "--against", "k.py")
+    assert found.exit_code == 1 and "exp, sample 2" in found.output and "not raced" in found.output
+
+
+def test_cases_that_do_not_call_the_rival_s_kernel_are_not_timed(folder, right, tmp_path):
+    out = tmp_path / "r.jsonl"
+    assert invoke("--cases", folder, "--against", "k.py", "--quick", "--json", out).exit_code == 0
+    assert list(results.read(out).results) == ["tiny/exp"]
+    found = invoke("--cases", folder, "--against", "k.py", "--only", "exp|sin", "--quick", "--json", out)
+    assert found.exit_code == 0 and results.read(out).results["tiny/exp"].timed
+    other = results.read(out).results["tiny/sin"]
+    assert other.status == "not reached" and not other.timed and "does not call the kernel k" in found.output
+    found = invoke("--cases", folder, "--against", "k.py", "--only", "sin", "--quick", "--json", out)
+    assert found.exit_code == 1 and command.NOT_REACHED in " ".join(found.output.split())
+    assert results.read(out).machine["kernel"].startswith("k.py ") and results.read(out).machine["ours"] == "minitorch"
+
+
+def test_a_visit_after_not_reached_is_none(tmp_path):
+    (tmp_path / "k.py").write_text(EXP)
+    mine = kernel_race.side(tmp_path / "k.py", files.load(tmp_path / "k.py"))
+    racer = runner.Runner([runner.native("cpu"), runner.OURS, mine], limits.Limits(), SHORT)
+    made = [Case(f.__name__, lambda s, f=f: forward(f, s.normal(64)), family="f") for f in (torch.exp, torch.sin)]
+    assert [racer.run(case).status for case in made] == ["ok", "not reached"]
+
+
+@pytest.mark.parametrize("code", ["0", "3", "'text'"])
+def test_a_file_that_ends_the_program_is_said(tmp_path, code):
+    path = tmp_path / "p.py"
+    path.write_text(f"import sys\nsys.exit({code})\n")
+    with pytest.raises(ValueError, match=r"p\.py ends the program"):
+        files.load(path)
