@@ -413,7 +413,8 @@ class Command:
             problems.append(NOT_REACHED)
             self.console.print(NOT_REACHED, style="yellow")
         failed = any(problem.startswith(("slower", NOTHING_COMPARED, NOT_REACHED)) for problem in problems)
-        return 1 if failed or (problems and self.check) or not self.draw(run) else 0
+        drawn = self.draw(run)
+        return 1 if failed or (problems and self.check) or not drawn else 0
 
     def draw(self, run: Run) -> bool:
         """The pictures, where they are wanted; whether they are there."""

@@ -12,6 +12,8 @@
 """
 
 import pathlib
+import re
+import shlex
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
@@ -38,7 +40,7 @@ def override(
     constants: dict[str, Any] | None = None,
     dtypes: Iterable[torch.dtype] | None = None,
     strided: bool = False,
-    flags: Sequence[str] = (),
+    flags: str | Sequence[str] = (),
 ) -> Override:
     """Replace an operator of the device, at once and until ``restore()``; or for a ``with`` block.
 
@@ -58,10 +60,14 @@ def override(
     All threads see it, and it may come and go while they call the operator: a call that has begun ends in the kernel
     that it began in. Overrides of one operator form a chain, the newest first, and are restored in any order.
 
-    ``dtypes`` (of the first tensor) limits it; other calls go to the original. Shapes and dtypes of the results are
-    those that PyTorch says the operator has. Raises LookupError for a name that means no operator, CompileError with
-    the compiler's message, ValueError when the kernel is not for the backend that runs. A kernel that gives something
-    else than the operator raises KernelError when called.
+    To a compiled kernel a pointwise operator's tensors come broadcast to the result's shape and promoted to one dtype,
+    which is its ``scalar_t``; other operators' come as they are, and ``scalar_t`` is the first one's.
+
+    ``dtypes`` (of the first tensor, or what a compiled pointwise kernel's are promoted to) limits it; other calls go to
+    the original. ``flags`` are the compiler's. Shapes and dtypes of the results are those that PyTorch says the
+    operator has; one whose result's shape depends on values cannot be overridden. Raises LookupError for a name that
+    means no operator, CompileError with the compiler's message, ValueError when the kernel is not for the backend that
+    runs. A kernel that gives something else than the operator raises KernelError when called.
     """
     operator = schema.find(name)
     wanted = overriding.check_dtypes(dtypes)
@@ -78,13 +84,18 @@ def override(
         if grid is None:
             raise ValueError("a Triton kernel needs grid=, a function of results and arguments")
         run = overriding.run_triton(triton, grid, dict(constants or {}))
-        return overriding.deliver(Override(operator, run, wanted, "Triton kernel"))
+        return overriding.deliver(Override(operator, run, wanted, "Triton kernel", promotes=True))
     chosen = cuda if on_cuda else source
     if chosen is None:
         raise ValueError(f"minitorch runs on the {'GPU: give cuda=' if on_cuda else 'CPU: give source='}")
     text = chosen.read_text() if isinstance(chosen, pathlib.Path) else chosen
-    kernel = compiled.CompiledKernel(text, operator, on_cuda, flags)
+    if "{" not in text and re.fullmatch(r"\S+\.(cpp|cc|cxx|cu|h)", text.strip()):
+        raise ValueError(f"{text!r} is taken as a program; give a path as pathlib.Path({text.strip()!r})")
+    given = shlex.split(flags) if isinstance(flags, str) else flags
+    kernel = compiled.CompiledKernel(text, operator, on_cuda, given)
     for dtype in wanted or (torch.float32,):
         kernel.prepare(dtype)
     title = "CUDA kernel" if on_cuda else "C++ kernel"
-    return overriding.deliver(Override(operator, overriding.run_compiled(kernel, strided), wanted, title))
+    return overriding.deliver(
+        Override(operator, overriding.run_compiled(kernel, strided), wanted, title, promotes=True)
+    )

@@ -42,8 +42,9 @@ class Chain:
         self.hook.active = True
 
     def remove(self, link: Link) -> None:
-        """Calls that are on their way to the link still reach it."""
-        self.links = tuple(other for other in self.links if other != link)
+        """Take a link out where it was added last. Calls that are on their way to it still reach it."""
+        places = [i for i, other in enumerate(self.links) if other == link]
+        self.links = self.links[: places[-1]] + self.links[places[-1] + 1 :]
         self.hook.active = bool(self.links)
 
     def _call(self, keys: Any, *args: Any, **kwargs: Any) -> Any:

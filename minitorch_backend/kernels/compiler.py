@@ -7,6 +7,7 @@ import os
 import pathlib
 import platform
 import re
+import shlex
 import shutil
 import subprocess
 import sys
@@ -50,13 +51,21 @@ def cache_folder() -> pathlib.Path:
     return pathlib.Path(os.environ.get("XDG_CACHE_HOME") or pathlib.Path.home() / ".cache") / "minitorch" / "kernels"
 
 
-@functools.cache
 def cxx() -> str:
-    """The C++ compiler: $CXX or the first that is there. Raises CompileError when there is none."""
-    for name in filter(None, (os.environ.get("CXX"), "g++", "c++", "clang++")):
+    """The C++ compiler: $CXX's program, or the first that is there. Raises CompileError when there is none."""
+    if chosen := shlex.split(os.environ.get("CXX", "")):
+        if path := shutil.which(chosen[0]):
+            return path
+        raise CompileError(f"no C++ compiler: $CXX is {os.environ['CXX']!r}, and there is no program {chosen[0]}")
+    for name in ("g++", "c++", "clang++"):
         if path := shutil.which(name):
             return path
-    raise CompileError("no C++ compiler: looked for $CXX, g++, c++ and clang++")
+    raise CompileError("no C++ compiler: looked for g++, c++ and clang++")
+
+
+def cxx_words() -> list[str]:
+    """What $CXX has after the program: flags, or the compiler that ccache starts."""
+    return shlex.split(os.environ.get("CXX", ""))[1:]
 
 
 @functools.cache
@@ -75,9 +84,9 @@ def cuda_architecture() -> str:
 
 
 @functools.cache
-def version(compiler: str) -> str:
+def version(*compiler: str) -> str:
     """What the compiler says it is, and the processor: -march=native means another thing on another one."""
-    done = subprocess.run([compiler, "--version"], capture_output=True, text=True, check=False)
+    done = subprocess.run([*compiler, "--version"], capture_output=True, text=True, check=False)
     info = pathlib.Path("/proc/cpuinfo")
     features = (
         next((line for line in info.read_text().splitlines() if line.startswith("flags")), "") if info.exists() else ""
@@ -142,9 +151,9 @@ def build(source: str, title: str, cuda: bool = False, flags: tuple[str, ...] = 
         ]
     else:
         compiler = cxx()
-        options = [*CXX_FLAGS, NATIVE, "-DMINITORCH_ARCH=user"]
+        options = [*cxx_words(), *CXX_FLAGS, NATIVE, "-DMINITORCH_ARCH=user"]
         share_openmp()
-    parts = [source, headers(), version(compiler), *options, *flags]
+    parts = [source, headers(), version(compiler, *([] if cuda else cxx_words())), *options, *flags]
     with tempfile.TemporaryDirectory() as name:
         folder = pathlib.Path(name)
         file = folder / ("kernel.cu" if cuda else "kernel.cpp")
@@ -155,12 +164,13 @@ def build(source: str, title: str, cuda: bool = False, flags: tuple[str, ...] = 
         target = cache_folder() / (hashlib.sha256("\0".join(parts).encode()).hexdigest()[:24] + ".so")
         if is_whole(target):
             return target
-        if cuda or "clang" in pathlib.Path(os.path.realpath(compiler)).name or sys.platform == "darwin":
+        words = [os.path.realpath(compiler), *([] if cuda else cxx_words())]
+        if cuda or any("clang" in pathlib.Path(word).name for word in words) or sys.platform == "darwin":
             commands = [[compiler, *options, *includes, *flags, "-shared", str(file), "-o", "kernel.so"]]
         else:  # linked without -fopenmp: GCC would bring a second OpenMP library
             commands = [
                 [compiler, *options, *includes, *flags, "-c", str(file), "-o", "kernel.o"],
-                [compiler, "-shared", "kernel.o", "-o", "kernel.so"],
+                [compiler, *cxx_words(), "-shared", "kernel.o", "-o", "kernel.so"],
             ]
         _run(commands, folder, title)
         code = (folder / "kernel.so").read_bytes()

@@ -7,12 +7,15 @@ from types import TracebackType
 from typing import Any
 
 import torch
+from torch._prims_common import ELEMENTWISE_TYPE_PROMOTION_KIND as PROMOTION
+from torch._prims_common import elementwise_dtypes
 from torch._prims_common.wrappers import _maybe_resize_out
 
 from minitorch_backend.kernels import chain, compiled, schema
 from minitorch_backend.kernels.errors import KernelError
 
 KEY = "PrivateUse1"
+SELECTORS = ("condition",)  # arguments of pointwise operators that choose among the operands
 REMEMBERED = 1024  # shapes whose results are known without asking PyTorch's meta function again
 _active: list["Override"] = []
 _collecting: list[list["Override"]] = []
@@ -24,8 +27,14 @@ class Override:
     """One operator, replaced. Ends with ``restore()`` or the ``with`` block; see ``kernels.override`` for the rest."""
 
     def __init__(
-        self, operator: schema.Operator, run: Callable[..., Any], dtypes: frozenset[torch.dtype] | None, title: str
+        self,
+        operator: schema.Operator,
+        run: Callable[..., Any],
+        dtypes: frozenset[torch.dtype] | None,
+        title: str,
+        promotes: bool = False,
     ) -> None:
+        self.promotes = promotes  # whether ``dtypes`` are of what the operands are promoted to, not of the first tensor
         self.operator, self.run, self.dtypes, self.title = operator, run, dtypes, title
         self.calls = 0  # how often the kernel, and not the original, did the work
         self.entered = 0  # ``with`` blocks that are open
@@ -39,12 +48,19 @@ class Override:
     def install(self) -> "Override":
         with _changing:
             if not self.installed:
-                found = [(chain.chain(form, key), link) for form, key, link in self.links()]  # all, or none
-                for links, link in found:
-                    links.add(link)
+                self._add()
                 self.installed = True
                 _active.append(self)
         return self
+
+    def _add(self) -> None:
+        found = [(chain.chain(form, key), link) for form, key, link in self.links()]  # all, or none
+        for links, link in found:
+            links.add(link)
+
+    def _remove(self) -> None:
+        for form, key, link in self.links():
+            chain.chain(form, key).remove(link)
 
     def links(self) -> list[tuple[torch._ops.OpOverload, str, chain.Link]]:
         """What stands in for which form under which dispatch key."""
@@ -58,30 +74,63 @@ class Override:
     def restore(self) -> None:
         """Put the operator back as it was. A second call does nothing."""
         with _changing:
-            self.entered = 0
             if self.installed:
-                for form, key, link in self.links():
-                    chain.chain(form, key).remove(link)
+                for _ in range(1 + self.entered):
+                    self._remove()
                 self.installed = False
                 _active.remove(self)
+            self.entered = 0
 
     def __enter__(self) -> "Override":
         with _changing:
+            self.install()
+            self._add()  # once more: in the block it is the newest, whatever came since it was installed
             self.entered += 1
-            return self.install()
+        return self
 
     def __exit__(self, kind: type | None, error: BaseException | None, traceback: TracebackType | None) -> None:
         with _changing:
+            if not self.installed:  # restored inside the block
+                return
+            self._remove()
             self.entered -= 1
             if self.entered <= 0:  # the outermost block of several ends it
                 self.restore()
+
+    def __copy__(self) -> "Override":
+        return self
+
+    def __deepcopy__(self, memo: dict) -> "Override":
+        return self  # it stands for a state of the process, of which there is one
+
+    def __reduce__(self) -> Any:
+        raise TypeError("an override is a state of this process and cannot be pickled; make it where it is needed")
 
     def _takes(self, args: tuple, kwargs: dict) -> bool:
         """Whether this call is for the kernel: its dtype was asked for, and it does not come from the kernel itself."""
         if self in getattr(_inside, "overrides", ()):
             return False
+        if self.dtypes is None:
+            return True
+        return self.dtype(args, kwargs) in self.dtypes
+
+    def dtype(self, args: tuple, kwargs: dict) -> torch.dtype | None:
+        """What the kernel computes in: the first tensor's dtype, or, of a pointwise operator's, the promoted one.
+
+        Where the operator makes floating numbers of integers, that is its result's.
+        """
         first = first_tensor((*args, *kwargs.values()))
-        return self.dtypes is None or (first is not None and first.dtype in self.dtypes)
+        if first is None or not (self.promotes and self.operator.pointwise):
+            return first.dtype if first is not None else None
+        operands = promoted_operands(self.operator, args, kwargs)
+        if all(isinstance(v, torch.Tensor) and v.dtype == first.dtype for v in operands):
+            found = first.dtype
+        else:
+            found = elementwise_dtypes(*operands, type_promotion_kind=PROMOTION.DEFAULT)[1]
+        if found.is_floating_point:
+            return found
+        made = self.expected(args, kwargs)[0].dtype
+        return made if made.is_floating_point else found
 
     def _compute(self, args: tuple, kwargs: dict) -> Any:
         inside = _inside.__dict__.setdefault("overrides", [])
@@ -96,7 +145,7 @@ class Override:
         return self._compute(args, kwargs) if self._takes(args, kwargs) else below(keys, args, kwargs)
 
     def _inplace(self, below: chain.Below, keys: Any, args: tuple, kwargs: dict) -> Any:
-        if not self._takes(args, kwargs):
+        if not self._takes(args, kwargs) or overlaps(args[0], (*args, *kwargs.values())):
             return below(keys, args, kwargs)
         found = self._compute(args, kwargs)
         if not fits(found, args[0]):
@@ -109,6 +158,8 @@ class Override:
         names = [a.name for a in self.operator.out._schema.arguments if a.is_out]
         targets = [kwargs[name] for name in names]
         rest = {name: value for name, value in kwargs.items() if name not in names}
+        if any(overlaps(target, (*args, *kwargs.values())) for target in targets):
+            return below(keys, args, kwargs)  # it says what native says
         found = self._compute(args, rest)
         found = list(found) if isinstance(found, (list, tuple)) else [found]
         if not all(map(fits, found, targets)):
@@ -129,7 +180,13 @@ class Override:
             given, named = schema.numbers_as_tensors(
                 self.operator.functional, tuple(map(to_meta, args)), {k: to_meta(v) for k, v in kwargs.items()}
             )
-            result = self.operator.functional(*given, **named)
+            try:
+                result = self.operator.functional(*given, **named)
+            except NotImplementedError as error:
+                raise KernelError(
+                    f"PyTorch does not say what shape the result of {self.operator.name} has, so it cannot be "
+                    f"overridden: {str(error).splitlines()[0]}"
+                ) from None
             found = [r.detach() for r in (result if isinstance(result, (list, tuple)) else [result])]
             if len(self.results) >= REMEMBERED:
                 self.results.clear()
@@ -152,6 +209,49 @@ def check_dtypes(dtypes: "Iterable[torch.dtype] | None") -> frozenset[torch.dtyp
 def fits(value: torch.Tensor, target: torch.Tensor) -> bool:
     """Whether native would write a result of this dtype and place into such a tensor."""
     return value.device == target.device and torch.can_cast(value.dtype, target.dtype)
+
+
+def overlaps(target: torch.Tensor, given: Iterable[Any]) -> bool:
+    """Whether a tensor shares memory with itself, or with another that is not the same: native writes to none such."""
+    if any(stride == 0 and size > 1 for size, stride in zip(target.shape, target.stride(), strict=True)):
+        return True
+    begin, end = span(target)
+    for other in tensors_of(given):
+        same = other.data_ptr() == target.data_ptr() and other.shape == target.shape
+        if other is target or other.device != target.device or (same and other.stride() == target.stride()):
+            continue
+        first, last = span(other)
+        if first < end and begin < last:
+            return True
+    return False
+
+
+def span(tensor: torch.Tensor) -> tuple[int, int]:
+    """The addresses between which a tensor's elements are."""
+    if tensor.numel() == 0:
+        return 0, 0
+    last = sum((size - 1) * stride for size, stride in zip(tensor.shape, tensor.stride(), strict=True))
+    return tensor.data_ptr(), tensor.data_ptr() + (last + 1) * tensor.element_size()
+
+
+def promoted_operands(operator: schema.Operator, args: tuple, kwargs: dict) -> list[Any]:
+    """The tensors of a call, and numbers in their places, that are promoted to one dtype."""
+    values = bound(operator.functional, args, kwargs)
+    return [v for name, v in values.items() if name not in SELECTORS and is_operand(operator.functional, name, v)]
+
+
+def is_operand(overload: torch._ops.OpOverload, name: str, value: Any) -> bool:
+    return value is not None and any(
+        a.name == name and str(a.type) in schema.TENSORS for a in overload._schema.arguments
+    )
+
+
+def bound(overload: torch._ops.OpOverload, args: tuple, kwargs: dict) -> dict[str, Any]:
+    """The values of all arguments by their names, with defaults filled in."""
+    return {
+        a.name: args[i] if i < len(args) else kwargs.get(a.name, a.default_value)
+        for i, a in enumerate(overload._schema.arguments)
+    }
 
 
 def tensors_of(values: Iterable[Any]) -> Iterator[torch.Tensor]:
@@ -193,11 +293,16 @@ def run_callable(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def check_fresh(override: Override, result: Any, given: Iterable[Any]) -> None:
-    """Raises KernelError for a result in an input's memory, where the operator's is memory of its own."""
+    """Raises KernelError for a result with a gradient, or in an input's memory, where the operator's has its own."""
     if any(r.alias_info is not None for r in override.operator.functional._schema.returns):
         return
     inputs = {memory for t in tensors_of(given) if (memory := t.untyped_storage().data_ptr())}
     for value in tensors_of([result]):
+        if value.requires_grad:
+            raise KernelError(
+                f"the result of the kernel for {override.operator.name} requires gradients; it is called below "
+                "autograd, which has the operator's own formula: detach() it"
+            )
         if value.untyped_storage().data_ptr() in inputs:
             raise KernelError(
                 f"the kernel for {override.operator.name} gives its input or a view of it; "
@@ -222,21 +327,24 @@ def check_results(override: Override, result: Any, expected: list[torch.Tensor])
             raise KernelError(f"{what} is on {f.device}, not on minitorch")
 
 
-def arrange(override: Override, args: tuple, kwargs: dict) -> list[Any]:
-    """The values of a kernel's arguments in the schema's order, with defaults filled in."""
+def arrange(override: Override, args: tuple, kwargs: dict, dtype: torch.dtype) -> list[Any]:
+    """The values of a kernel's arguments in the schema's order, with defaults filled in.
+
+    The operands of a pointwise operator have the result's shape and the dtype that is computed in; what selects among
+    them stays boolean.
+    """
+    given = bound(override.operator.functional, args, kwargs)
+    device = first_tensor(given.values()).device
+    shape = override.expected(args, kwargs)[0].shape if override.operator.pointwise else None
     values = []
-    taken = {name for name, _ in schema.kernel_arguments(override.operator.functional)}
-    for position, a in enumerate(override.operator.functional._schema.arguments):
-        value = args[position] if position < len(args) else kwargs.get(a.name, a.default_value)
-        if a.name in taken:
-            values.append(value)
-    like = first_tensor(values)
-    kinds = [kind for _, kind in schema.kernel_arguments(override.operator.functional)]
-    return [
-        # x + 1 arrives as a number where the schema has a tensor
-        torch.full((), v, dtype=like.dtype, device=like.device) if k == "Tensor" and isinstance(v, (int, float)) else v
-        for k, v in zip(kinds, values, strict=True)
-    ]
+    for name, kind in schema.kernel_arguments(override.operator.functional):
+        value = given[name]
+        if kind == "Tensor" and isinstance(value, schema.NUMBERS):  # of x + 1
+            value = torch.full((), value, dtype=dtype, device=device)
+        if kind == "Tensor" and value is not None and shape is not None:
+            value = value.to(device, value.dtype if name in SELECTORS else dtype).expand(shape)
+        values.append(value)
+    return values
 
 
 def allocate(override: Override, args: tuple, kwargs: dict) -> tuple[list[torch.Tensor], torch.device]:
@@ -257,8 +365,8 @@ def run_compiled(kernel: compiled.CompiledKernel, strided: bool) -> Callable[...
 
     def run(override: Override, args: tuple, kwargs: dict) -> Any:
         outputs, _ = allocate(override, args, kwargs)
-        values = arrange(override, args, kwargs)
-        dtype = first_tensor(values).dtype
+        dtype = override.dtype(args, kwargs)
+        values = arrange(override, args, kwargs, dtype)
         targets = outputs
         if not strided:
             values = [v.contiguous() if isinstance(v, torch.Tensor) else v for v in values]
@@ -278,7 +386,8 @@ def run_triton(kernel: Any, grid: Callable[..., tuple], constants: dict[str, Any
     def run(override: Override, args: tuple, kwargs: dict) -> Any:
         outputs, device = allocate(override, args, kwargs)
         targets = [o if o.is_contiguous() else dense(o) for o in outputs]
-        values = [v.contiguous() if isinstance(v, torch.Tensor) else v for v in arrange(override, args, kwargs)]
+        values = arrange(override, args, kwargs, override.dtype(args, kwargs))
+        values = [v.contiguous() if isinstance(v, torch.Tensor) else v for v in values]
         with triton_stream(device):
             kernel[grid(*targets, *values)](*targets, *values, targets[0].numel(), **constants)
         for output, target in zip(outputs, targets, strict=True):

@@ -30,6 +30,7 @@ MT_HD T power(T x) {
 MT_HD opmath_t pick(bool condition, opmath_t a, opmath_t b) { return condition ? a : b; }
 """
 _libraries: list[torch.library.Library] = []  # an operator is there as long as the process
+_operators: dict[str, "Elementwise"] = {}  # made by users, by their names
 _numbers = itertools.count()
 
 
@@ -80,6 +81,7 @@ class Elementwise:
 
     def __init__(self, name: str, body: Expression) -> None:
         self.name, self.body = name, body
+        self.grad: dict[str, str] = {}  # texts of the derivatives
         self.on_cuda = torch.minitorch.get_device_properties(0).backend == "cuda"
         parameters = ", ".join(f"Tensor {n}" for n in body.inputs)
         self.library = torch.library.Library(NAMESPACE, "FRAGMENT")
@@ -98,9 +100,19 @@ class Elementwise:
             raise
         _libraries.append(self.library)
 
+    def __copy__(self) -> "Elementwise":
+        return self
+
+    def __deepcopy__(self, memo: dict) -> "Elementwise":
+        return self  # an operator of the dispatcher, like torch's own
+
+    def __reduce__(self) -> Any:
+        return _again, (self.name, self.body.text, self.grad)
+
     def forget(self) -> None:
         """Take the operator away again, of which a part could not be made."""
         _libraries.remove(self.library)
+        _operators.pop(self.name, None)
         self.library._destroy()
 
     def __call__(self, *inputs: "torch.Tensor | float") -> torch.Tensor:
@@ -125,6 +137,16 @@ class Elementwise:
         if out.numel():
             self.kernel([out], values, dtype)
         return out
+
+
+def _again(name: str, text: str, grad: dict[str, str]) -> Elementwise:
+    """An operator that was pickled: the one of that name, or a new one. Raises ValueError when that is another."""
+    known = _operators.get(name)
+    if known is None:
+        return elementwise(text, grad or None, name=name)
+    if (known.body.text, known.grad) != (text, grad):
+        raise ValueError(f"{NAMESPACE}::{name} is another operator here: {known.body.text}, not {text}")
+    return known
 
 
 def common_dtype(inputs: tuple[torch.Tensor, ...]) -> torch.dtype:
@@ -172,6 +194,13 @@ def gradients(body: Expression, grad: "str | Mapping[str, str] | tuple[str, ...]
         return {}
     if isinstance(grad, str):
         grad = {body.inputs[0]: grad}
+    texts = (
+        list(grad.values() if isinstance(grad, Mapping) else grad)
+        if isinstance(grad, (Mapping, list, tuple))
+        else [grad]
+    )
+    if wrong := [text for text in texts if not isinstance(text, str)]:
+        raise TypeError(f"grad is an expression, or one for each input, as texts: not {wrong[0]!r}")
     if not isinstance(grad, Mapping):
         if len(grad) > len(body.inputs):
             raise ValueError(f"grad has {len(grad)} derivatives; the inputs are {', '.join(body.inputs)}")
@@ -297,6 +326,8 @@ def elementwise(
     operator is replaced instead, as by ``kernels.override``; without ``grad`` it keeps PyTorch's gradient.
     Raises ValueError for an expression that is not understood.
     """
+    if not isinstance(text, str):
+        raise TypeError(f"an expression is a text such as 'x * x', not {text!r}")
     body = expression.parse(text)
     if not body.inputs:
         raise ValueError(f"{text!r} has no input")
@@ -313,6 +344,8 @@ def elementwise(
     operator = Elementwise(name, body)
     try:
         attach_gradients(operator, derivatives)
+        operator.grad = {by: derivative.text for by, derivative in derivatives.items()}
+        _operators[name] = operator
         if override is None:
             return operator
         return overriding.deliver(PointwiseOverride(override, operator, bool(derivatives), dtypes))

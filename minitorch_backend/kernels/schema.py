@@ -24,6 +24,11 @@ class Operator:
         return self.functional.name()
 
     @property
+    def pointwise(self) -> bool:
+        """Whether its tensors are broadcast against each other and promoted to one dtype."""
+        return torch.Tag.pointwise in self.functional.tags
+
+    @property
     def base(self) -> str:
         """The name without namespace and overload."""
         return self.functional._schema.name.split("::")[1]
@@ -34,12 +39,14 @@ def find(name: str) -> Operator:
 
     Raises LookupError with near matches, or with the overloads to choose from.
     """
+    if not isinstance(name, str):
+        raise TypeError(f"the name of an operator is a text such as 'aten::silu', not {name!r}")
     namespace, _, rest = name.rpartition("::")
     namespace = namespace or "aten"
     base, _, overload = rest.partition(".")
     packet = getattr(getattr(torch.ops, namespace), base, None)
     dispatched = set(torch._C._dispatch_get_all_op_names())
-    if packet is None:
+    if not isinstance(packet, torch._ops.OpOverloadPacket):  # torch.ops.aten.name is the namespace's
         known = {op.split("::")[1].partition(".")[0] for op in dispatched}
         close = [f"_{base}"] if f"_{base}" in known else []
         close += [n for n in difflib.get_close_matches(base, known, n=5) if n not in close]
@@ -60,8 +67,12 @@ def find(name: str) -> Operator:
     functional = getattr(packet, chosen)
     if _composite(functional):
         inner = [f"aten::{n}" for n in (f"_{base}", f"native_{base}") if hasattr(torch.ops.aten, n)]
-        hint = f"override {' or '.join(inner)}" if inner else "override one of those"
+        hint = f"override {' or '.join(inner)}" if inner else "override one of those, which torch.profiler shows"
         raise LookupError(f"{name} is composed of other operators, which bring its gradient: {hint}")
+    if torch.Tag.dynamic_output_shape in functional.tags:
+        raise LookupError(
+            f"{name} cannot be overridden: the shape of its result depends on values, so no kernel's can be checked"
+        )
     return Operator(functional, _inplace(namespace, base, functional), _out(packet, functional))
 
 
@@ -70,8 +81,9 @@ def _writes(overload: torch._ops.OpOverload) -> bool:
 
 
 def _composite(overload: torch._ops.OpOverload) -> bool:
-    has = torch._C._dispatch_has_kernel_for_dispatch_key
-    return has(overload.name(), "CompositeImplicitAutograd")
+    """Whether the device has no kernel of its own that every call reaches, with gradients and without."""
+    has = lambda key: torch._C._dispatch_has_kernel_for_dispatch_key(overload.name(), key)  # noqa: E731
+    return has("CompositeImplicitAutograd") and (not has("PrivateUse1") or has("AutogradPrivateUse1"))
 
 
 def _shape(overload: torch._ops.OpOverload) -> list[tuple[str, str]]:

@@ -1,5 +1,7 @@
 """Kernels of one's own where it is easy to be wrong: order of restoring, in-place forms, names, dtypes, a damaged cache."""
 
+import copy
+import pickle
 import subprocess
 import sys
 import threading
@@ -9,7 +11,7 @@ import torch
 import torch.nn.functional as F
 
 from minitorch_backend import kernels
-from minitorch_backend.kernels import chain, compiler
+from minitorch_backend.kernels import chain, compiler, pointwise
 
 FIVE = "void silu(Tensor out, Tensor x) { auto o = out.ptr<scalar_t>(); for (int64_t i = 0; i < out.numel; i++) o[i] = 5; }"
 
@@ -347,3 +349,185 @@ def test_a_kernel_hands_numbers_to_the_original(x):
         integers = torch.arange(3, device="minitorch")
         assert torch.equal((integers * 2).cpu(), torch.arange(3) * 2) and made.calls == 0
         assert torch.equal((x * 2).cpu(), native * 2) and made.calls == 1
+
+
+ADD = """void add(Tensor out, Tensor x, Tensor y, double alpha) {
+  auto o = out.ptr<scalar_t>();
+  for (int64_t i = 0; i < out.numel; i++) o[i] = x.ptr<scalar_t>()[i] + alpha * y.ptr<scalar_t>()[i];
+}"""
+AT = """int64_t at(Tensor t, int64_t i) {
+  int64_t offset = 0;
+  for (int64_t d = t.dim - 1; d >= 0; i /= t.sizes[d--]) offset += i % t.sizes[d] * t.strides[d];
+  return offset;
+}
+"""
+OPERANDS = [
+    (torch.ones(4), torch.arange(4)),
+    (torch.arange(4), torch.ones(4)),
+    (torch.arange(3), torch.arange(12.0).view(4, 3)),
+    (torch.arange(12).view(4, 3), torch.arange(4, dtype=torch.int32).view(4, 1)),
+    (torch.ones(3), torch.tensor(2.5, dtype=torch.float64)),
+    (torch.ones(2, dtype=torch.bfloat16), torch.ones(2)),
+    (torch.arange(3), 1.5),
+]
+
+
+@needs_the_cpu
+@pytest.mark.parametrize("a,b", OPERANDS, ids=range(len(OPERANDS)))
+@pytest.mark.parametrize("strided", [False, True])
+def test_operands_of_a_compiled_pointwise_kernel_are_broadcast_and_promoted(a, b, strided):
+    ours = [t.to("minitorch") if isinstance(t, torch.Tensor) else t for t in (a, b)]
+    source = ADD.replace("y.ptr<scalar_t>()[i]", "y.ptr<scalar_t>()[at(y, i)]").replace(
+        "x.ptr<scalar_t>()[i]", "x.ptr<scalar_t>()[at(x, i)]"
+    )
+    with kernels.override("aten::add.Tensor", source=AT + source if strided else ADD, strided=strided) as made:
+        found, native = torch.add(*ours), torch.add(a, b)
+        assert made.calls == 1 and found.dtype == native.dtype
+        torch.testing.assert_close(found.cpu(), native)
+
+
+@needs_the_cpu
+def test_what_is_computed_in_decides_whether_a_compiled_kernel_is_for_a_call(x):
+    integers = torch.arange(12, device="minitorch")
+    with kernels.override("aten::add.Tensor", source=ADD, dtypes=[torch.float32]) as made:
+        assert torch.equal((integers + integers).cpu(), 2 * integers.cpu()) and made.calls == 0
+        torch.testing.assert_close((integers + x).cpu(), integers.cpu() + x.cpu())
+        assert made.calls == 1
+    source = """void where(Tensor out, Tensor c, Tensor a, Tensor b) { for (int64_t i = 0; i < out.numel; i++)
+      out.ptr<scalar_t>()[i] = c.ptr<bool>()[i] ? a.ptr<scalar_t>()[i] : b.ptr<scalar_t>()[i]; }"""
+    with kernels.override("aten::where.self", source=source) as made:
+        found = torch.where(x > 0, x, integers)
+        torch.testing.assert_close(found.cpu(), torch.where(x.cpu() > 0, x.cpu(), integers.cpu()))
+    source = """void div(Tensor out, Tensor a, Tensor b) { for (int64_t i = 0; i < out.numel; i++)
+      out.ptr<scalar_t>()[i] = a.ptr<scalar_t>()[i] / b.ptr<scalar_t>()[i]; }"""
+    with kernels.override("aten::div.Tensor", source=source) as made:
+        torch.testing.assert_close((integers / 2).cpu(), integers.cpu() / 2)
+        assert made.calls == 1
+
+
+def test_results_with_gradients_are_refused(x):
+    weight = torch.ones(12, device="minitorch", requires_grad=True)
+    refused = pytest.raises(kernels.KernelError, match="requires gradients")
+    with kernels.override("aten::silu", lambda t: torch.empty_like(t).requires_grad_()), refused:
+        F.silu(x)
+    with kernels.override("aten::silu", lambda t: t * weight):
+        assert not F.silu(x).requires_grad
+
+
+def test_a_step_of_a_gradient_may_be_overridden(x):
+    with kernels.override("aten::silu_backward", lambda grad, t: grad * 7) as made:
+        leaf = x.clone().requires_grad_()
+        F.silu(leaf).sum().backward()
+        assert made.calls == 1 and bool((leaf.grad == 7).all())
+
+
+def test_memory_that_native_refuses_is_refused(x):
+    whole = torch.linspace(0, 1, 20, device="minitorch")
+    native = whole.cpu()
+    with kernels.override("aten::silu", lambda t: t * 0), kernels.override("aten::add.Tensor", lambda a, b: a * 0):
+        for call in (
+            lambda t: torch.ops.aten.silu.out(t[:10], out=t[5:15]),
+            lambda t: torch.ops.aten.silu.out(t[:10], out=t[:1].expand(10)),
+            lambda t: t[:10].add_(t[5:15]),
+        ):
+            with pytest.raises(RuntimeError) as theirs:
+                call(native)
+            with pytest.raises(RuntimeError) as ours:
+                call(whole)
+            assert str(ours.value) == str(theirs.value)
+        assert torch.equal(whole.cpu(), native)
+        torch.ops.aten.silu.out(whole[:10], out=whole[:10])  # the same memory is none of these
+        assert bool((whole[:10] == 0).all()) and bool((whole[10:] != 0).all())
+
+
+@pytest.mark.parametrize("name", ["aten::nonzero", "aten::masked_select", "aten::unique_dim"])
+def test_an_operator_whose_shape_depends_on_values_cannot_be_overridden(name):
+    with pytest.raises(LookupError, match=f"{name} cannot be overridden: the shape of its result depends on values"):
+        kernels.override(name, lambda x: x)
+
+
+def test_modules_with_an_operator_of_one_s_own_are_copied_and_pickled(x):
+    class Layer(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.act = kernels.elementwise("x * x + 1", grad="2 * x", name="copied")
+
+    layer = Layer()
+    for other in (copy.deepcopy(layer), copy.copy(layer)):
+        assert other.act is layer.act
+    again = pickle.loads(pickle.dumps(layer.act))
+    assert again is layer.act
+    text = pickle.dumps(layer.act)
+    program = (
+        f"import minitorch_backend, pickle, torch\nop = pickle.loads({text!r})\n"
+        "x = torch.full((3,), 2.0, device='minitorch', requires_grad=True)\nop(x).sum().backward()\n"
+        "assert op(x)[0] == 5 and x.grad[0] == 4\n"
+    )
+    subprocess.run([sys.executable, "-c", program], check=True, timeout=240)
+    with pytest.raises(ValueError, match="is another operator here"):
+        pointwise._again("copied", "x", {})
+    made = kernels.override("aten::silu", lambda t: t * 0)
+    assert copy.deepcopy(made) is made is copy.copy(made)
+    with pytest.raises(TypeError, match="cannot be pickled"):
+        pickle.dumps(made)
+    copy.deepcopy(made).restore()
+    silu_is_back(x)
+
+
+def test_the_innermost_block_is_in_force(x):
+    a, b = (kernels.override("aten::silu", lambda t, n=n: t * 0 + n) for n in (1, 2))
+    value = lambda: float(F.silu(x)[0])  # noqa: E731
+    with a:
+        assert value() == 1
+        with b:
+            assert value() == 2
+            with a:
+                assert value() == 1
+            assert value() == 2
+        assert value() == 1
+    silu_is_back(x)
+    with a, b:
+        a.restore()  # inside the blocks
+        assert value() == 2
+    silu_is_back(x)
+    assert not kernels.active()
+
+
+@pytest.mark.parametrize(
+    "call,error,message",
+    [
+        (lambda: kernels.override(None, torch.exp), TypeError, "the name of an operator is a text"),
+        (lambda: kernels.override("aten::name", torch.exp), LookupError, "there is no operator"),
+        (lambda: kernels.override("aten::__class__", torch.exp), LookupError, "there is no operator"),
+        (lambda: kernels.elementwise("x", grad=5), TypeError, "grad is an expression"),
+        (lambda: kernels.elementwise("x", grad=(5,)), TypeError, "grad is an expression"),
+        (lambda: kernels.elementwise(None), TypeError, "an expression is a text"),
+        (lambda: kernels.override("aten::silu", source="my/silu.cpp"), ValueError, r"give a path as pathlib\.Path"),
+    ],
+    ids=range(7),
+)  # fmt: skip
+def test_arguments_of_another_type_are_said(call, error, message):
+    with pytest.raises(error, match=message):
+        call()
+    assert not kernels.active()
+
+
+@needs_the_cpu
+def test_flags_may_be_one_text(x):
+    source = FIVE.replace("= 5", "= VALUE + TWO")
+    with kernels.override("aten::silu", source=source, flags="-O1 -DVALUE=3 -DTWO=2"):
+        assert F.silu(x).mean() == 5
+
+
+@needs_the_cpu
+def test_the_compiler_that_is_asked_for_is_the_one(x, monkeypatch):
+    there = compiler.cxx()
+    monkeypatch.setenv("CXX", "no-such-compiler -m64")
+    with pytest.raises(kernels.CompileError, match="there is no program no-such-compiler"):
+        kernels.override("aten::silu", source=FIVE + "// once more")
+    monkeypatch.setenv("CXX", f"{there} -DVALUE=5 -m64")
+    with kernels.override("aten::silu", source=FIVE.replace("= 5", "= VALUE")):
+        assert F.silu(x).mean() == 5
+    monkeypatch.setenv("CXX", f"env {there}")
+    with kernels.override("aten::silu", source=FIVE + "// by way of another program"):
+        assert F.silu(x).mean() == 5
