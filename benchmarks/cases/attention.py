@@ -1,4 +1,8 @@
-"""Scaled dot product attention. 4bhnmd operations forward, half when causal, 3.5 times with backward."""
+"""Scaled dot product attention. 4bhnmd operations forward, half when causal, 3.5 times with backward.
+
+Queries, keys, values and result are moved once forward; backward reads these and the gradient, and writes three. A mask is
+read in each pass, by all of the batch from one copy.
+"""
 
 import torch
 import torch.nn.functional as F
@@ -11,8 +15,8 @@ WIDE, GPU_WIDE = (2, 8, 256, 128), (4, 16, 2048, 128)
 BF16 = torch.bfloat16
 
 
-def attention(causal=False, grad=False, mask=None, heads_kv=None, queries=None):
-    """make, elements and flops for a size (batch, heads, length, width)."""
+def attention(dtype, causal=False, grad=False, mask=None, heads_kv=None, queries=None):
+    """make, bytes and flops for a size (batch, heads, length, width)."""
 
     def make(setup, batch, heads, length, width):
         inputs = [
@@ -27,18 +31,21 @@ def attention(causal=False, grad=False, mask=None, heads_kv=None, queries=None):
         run = lambda q, k, v: F.scaled_dot_product_attention(q, k, v, **options)  # noqa: E731
         return training(setup, run, *inputs) if grad else forward(run, *inputs)
 
-    def elements(batch, heads, length, width):
-        moved = batch * width * (2 * heads * (queries or length) + 2 * (heads_kv or heads) * length)
-        return moved * (3 if grad else 1)
+    def masked(heads, length):
+        return (queries or length) * length * {"bool": 1, "bias": dtype.itemsize * heads, None: 0}[mask]
+
+    def moved(batch, heads, length, width):
+        tensors = batch * width * (2 * heads * (queries or length) + 2 * (heads_kv or heads) * length) * dtype.itemsize
+        return tensors * (3 if grad else 1) + masked(heads, length) * (2 if grad else 1)
 
     def flops(batch, heads, length, width):
         return 4 * batch * heads * (queries or length) * length * width * (0.5 if causal else 1) * (3.5 if grad else 1)
 
-    return {"make": make, "elements": elements, "flops": flops}
+    return {"make": make, "bytes": moved, "flops": flops}
 
 
 def attend(title, cpu, cuda, dtype=torch.float32, quick=False, cuda_floor=None, cold=False, **options):
-    built = attention(**options)
+    built = attention(dtype, **options)
     make = built.pop("make")
     return cases(title, make, cpu, cuda, dtype=dtype, quick=quick, cuda_floor=cuda_floor, cold=cold, **built)
 
@@ -53,7 +60,9 @@ CASES = [
     *attend("sdpa", (HEADS,), (GPU_HEADS, GPU_WIDE), quick=True),
     *attend("sdpa", (HEADS,), (GPU_HEADS, GPU_WIDE), dtype=BF16, cuda_floor=0.5),
     *attend("sdpa decoding", ((1, 12, 256, 64),), ((16, 16, 2048, 128),), queries=1),
-    *attend("sdpa wide", (WIDE,), (), dtype=(torch.float32,)),
+    *attend("sdpa wide", (WIDE,), (), dtype=torch.float32),
+    *attend("sdpa wide fwd+bwd", (WIDE,), (GPU_WIDE,), grad=True),
+    *attend("sdpa fwd+bwd", (HEADS,), (GPU_HEADS,), grad=True),
     *attend("sdpa causal", (HEADS,), (GPU_HEADS,), causal=True),
     *attend("sdpa causal", (), (GPU_HEADS, GPU_WIDE), dtype=BF16, causal=True, cuda_floor=0.5),
     *attend("sdpa causal fwd+bwd", (HEADS,), (GPU_HEADS, GPU_WIDE), causal=True, grad=True, quick=True),

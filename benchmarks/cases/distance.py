@@ -15,13 +15,13 @@ def points(s, batch, n):
 
 
 SIZES, GPU_SIZES = ((512, 1024, 32),), ((4096, 8192, 64),)
-PAIRS = {"elements": lambda m, n, k: m * n, "flops": lambda m, n, k: 3 * m * n * k}
+PAIRS = {"elements": lambda m, n, k: m * n, "access": "write", "flops": lambda m, n, k: 3 * m * n * k}
 
 CASES = [
     *cases("cdist p=1", pairwise(1.0), SIZES, GPU_SIZES, **PAIRS),
     *cases("cdist p=2", pairwise(2.0), SIZES, GPU_SIZES, **PAIRS),
-    *cases("cdist of points", points, ((256, 24),), ((4096, 128),), elements=lambda b, n: b * n * n,
+    *cases("cdist of points", points, ((256, 24),), ((4096, 128),), elements=lambda b, n: b * n * n, access="write",
            flops=lambda b, n: 9 * b * n * n),
     *cases("pdist", lambda s, n, k: forward(torch.pdist, s.normal(n, k)), ((1024, 32),), ((8192, 64),),
-           elements=lambda n, k: n * n / 2, flops=lambda n, k: 1.5 * n * n * k),
+           elements=lambda n, k: n * n / 2, access="write", flops=lambda n, k: 1.5 * n * n * k),
 ]  # fmt: skip

@@ -12,6 +12,11 @@ def lines(function):
     return lambda s, m, n: forward(function, s.normal(m, n, dtype=torch.complex64))
 
 
+def frames(n):
+    """Windows of the short-time transform, 128 apart; each gives 257 complex numbers."""
+    return 1 + n // 128
+
+
 COMPLEX = {"bytes": lambda m, n: 16 * m * n, "flops": lambda m, n: 5 * m * n * math.log2(n)}
 REAL = {"bytes": lambda m, n: 8 * m * n, "flops": lambda m, n: 2.5 * m * n * math.log2(n)}
 
@@ -23,5 +28,6 @@ CASES = [
     *cases("long fft", lines(torch.fft.fft), ((1, 2**18),), ((1, 2**24),), **COMPLEX),
     *cases("stft", lambda s, b, n: forward(
         lambda x, w: torch.stft(x, 512, 128, window=w, return_complex=True), s.normal(b, n), s.uniform(512)),
-        ((4, 65536),), ((64, 2**18),), bytes=lambda b, n: 4 * b * n * 9, flops=lambda b, n: 2.5 * b * n * 4 * 9),
+        ((4, 65536),), ((64, 2**18),), bytes=lambda b, n: 4 * b * n + 8 * 257 * b * frames(n),
+        flops=lambda b, n: 2.5 * 512 * 9 * b * frames(n)),
 ]  # fmt: skip

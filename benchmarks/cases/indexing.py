@@ -1,4 +1,7 @@
-"""Embedding and index operators: the elements touched are read or written once, indices are 8 bytes each."""
+"""Embedding and index operators: the elements touched are read or written once, indices are 8 bytes each.
+
+What is added to a place more than once stays in a register or a cache at best: it is written once.
+"""
 
 import torch
 import torch.nn.functional as F
@@ -23,7 +26,7 @@ def embedding(s, rows, width, count):
 CASES = [
     *cases("embedding", lambda s, r, w, n: forward(F.embedding, s.integers(r, n), s.normal(r, w)), (TABLE,), (GPU_TABLE,),
            bytes=looked_up(2), quick=True, **COLD),
-    *cases("embedding fwd+bwd", embedding, (TABLE,), (GPU_TABLE,), bytes=lambda r, w, n: looked_up(4)(r, w, n) + 4 * r * w),
+    *cases("embedding fwd+bwd", embedding, (TABLE,), (GPU_TABLE,), bytes=lambda r, w, n: looked_up(3)(r, w, n) + 8 * n + 4 * r * w),
     *cases("embedding_bag mean", lambda s, r, w, n: forward(F.embedding_bag, s.integers(r, n // 16, 16), s.normal(r, w)),
            (TABLE,), (GPU_TABLE,), bytes=looked_up(1), flops=lambda r, w, n: w * n),
     *cases("index_select rows", lambda s, r, w, n: forward(torch.index_select, s.normal(r, w), 0, s.integers(r, n)), (TABLE,),
@@ -40,10 +43,10 @@ CASES = [
            (SQUARE,), (GPU_SQUARE,), bytes=times(20), flops=times(1)),
     *cases("index_add rows", lambda s, r, w, n: forward(lambda x, i, y: x.index_add(0, i, y), s.normal(r, w), s.integers(r, n),
                                                         s.normal(n, w)),
-           (TABLE,), (GPU_TABLE,), bytes=lambda r, w, n: 8.0 * r * w + 12 * n * w, flops=lambda r, w, n: w * n),
+           (TABLE,), (GPU_TABLE,), bytes=lambda r, w, n: 8.0 * r * w + 4 * n * w + 8 * n, flops=lambda r, w, n: w * n),
     *cases("index_put accumulate",
            lambda s, n, m: forward(lambda x, i, y: x.index_put((i,), y, accumulate=True), s.normal(n), s.integers(n, m), s.normal(m)),
-           ((65536, 2**19),), ((2**20, 2**24),), bytes=lambda n, m: 8.0 * n + 16 * m, flops=lambda n, m: m),
+           ((65536, 2**19),), ((2**20, 2**24),), bytes=lambda n, m: 8.0 * n + 12 * m, flops=lambda n, m: m),
     *cases("masked_fill", lambda s, m, n: forward(lambda x, k: x.masked_fill(k, 0.0), s.normal(m, n), s.normal(m, n) > 0),
            (SQUARE,), (GPU_SQUARE,), bytes=times(9)),
     *cases("masked_select", lambda s, m, n: forward(torch.masked_select, s.normal(m, n), s.normal(m, n) > 0), (SQUARE,),

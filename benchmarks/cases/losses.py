@@ -1,10 +1,10 @@
-"""Losses, forward and backward: every input read twice, its gradient written once."""
+"""Losses: every input read once forward; backward reads it again and writes its gradient."""
 
 import torch
 import torch.nn.functional as F
 
-from benchmarks.cases._table import cases, times
-from minitorch_backend.bench.case import training
+from benchmarks.cases._table import binary, cases, times
+from minitorch_backend.bench.case import forward, training
 
 BF16 = torch.bfloat16
 FLAT, GPU_FLAT = 2**22, 2**26
@@ -25,6 +25,11 @@ def pairs(function, low=None):
     return make
 
 
+def scores(function):
+    """classes without backward."""
+    return lambda s, m, n: forward(function, s.normal(m, n), s.integers(n, m))
+
+
 PAIRS = {"elements": times(5), "flops": times(6)}
 
 CASES = [
@@ -32,6 +37,10 @@ CASES = [
            elements=times(3), flops=times(8), quick=True),
     *cases("cross entropy fwd+bwd", classes(F.cross_entropy), ((2048, 8192),), ((8192, 50304),), dtype=BF16,
            elements=times(3), flops=times(8), cuda_floor=1.0),
+    *cases("cross entropy", scores(F.cross_entropy), ((2048, 8192),), ((8192, 50304),), dtype=(torch.float32, BF16),
+           elements=times(1), flops=times(5)),
+    *(case for name, function in (("mse", F.mse_loss), ("smooth l1", F.smooth_l1_loss))
+      for case in cases(name, binary(function), (FLAT,), (GPU_FLAT,), elements=times(2), flops=times(3))),
     *cases("cross entropy smoothed fwd+bwd", classes(lambda x, y: F.cross_entropy(x, y, label_smoothing=0.1)), ((2048, 1024),),
            ((8192, 32000),), elements=times(3), flops=times(10)),
     *cases("nll 2d fwd+bwd",

@@ -51,6 +51,16 @@ def linear(setup, rows, outputs, inputs):
     return training(setup, F.linear, setup.normal(rows, inputs, grad=True), weight, bias)
 
 
+def batched_training(setup, m, n, k, batch):
+    return training(setup, torch.bmm, setup.normal(batch, m, k, grad=True), setup.normal(batch, k, n, grad=True))
+
+
+def square_training(setup, m, n, k):
+    return training(setup, torch.matmul, setup.normal(m, k, grad=True), setup.normal(k, n, grad=True))
+
+
+# Backward reads the operands and the gradient of the result, and writes two gradients.
+BOTH = {"elements": lambda *size: 3 * moved(*size), "flops": lambda *size: 3 * operations(*size)}
 COMMON = {"elements": moved, "flops": operations}
 ODD = ((1023, 1025, 1021), (257, 1031, 509))
 
@@ -83,9 +93,12 @@ CASES = [
     *cases("dot", lambda s, n: forward(torch.dot, s.normal(n), s.normal(n)), (2**20,), (2**26,),
            elements=lambda n: 2 * n, flops=lambda n: 2 * n),
     *cases("outer", lambda s, m, n: forward(torch.outer, s.normal(m), s.normal(n)), ((4096, 4096),), ((8192, 8192),),
-           elements=lambda m, n: m * n, flops=lambda m, n: m * n),
+           elements=lambda m, n: m * n, access="write", flops=lambda m, n: m * n),
     *cases("batched", batched, ((128, 128, 64, 64), (32, 32, 32, 512)), ((1024, 1024, 64, 192),), quick=True, **COMMON),
     *cases("batched", batched, ((128, 128, 64, 64),), ((1024, 1024, 64, 192),), dtype=BF16, **COMMON),
+    *cases("batched fwd+bwd", batched_training, ((128, 128, 64, 64),), ((1024, 1024, 64, 192),), dtype=(torch.float32, BF16),
+           **BOTH),
+    *cases("square fwd+bwd", square_training, ((512,) * 3,), ((4096,) * 3,), dtype=(torch.float32, BF16), **BOTH),
     *cases("baddbmm", lambda s, m, n, k, b: forward(torch.baddbmm, s.normal(b, m, n), s.normal(b, m, k), s.normal(b, k, n)),
            ((128, 128, 64, 64),), ((1024, 1024, 64, 64),), elements=lambda m, n, k, b: moved(m, n, k, b) + b * m * n,
            flops=operations),

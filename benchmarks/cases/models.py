@@ -1,7 +1,8 @@
 """Whole models, forward and forward+backward. COSTS has their parameters and operations, as PyTorch counts them.
 
-CPU sizes are small batches of the real architectures; GPT-2 and ResNet-50 are whole. Bytes are the parameters, once
-forward and three times with backward: what must move even at the smallest batch.
+CPU sizes are small batches of the real architectures; GPT-2 and ResNet-50 are whole. Bytes are the parameters that are
+read, once forward and three times with backward, and what an optimizer moves: what must move even at the smallest batch.
+Attention that looks back only is half of what PyTorch counts.
 """
 
 import sys
@@ -36,6 +37,9 @@ def tokens(batch: int, length: int, vocabulary: int) -> Callable[[Setup], tuple]
 def costs(build: Callable[[], torch.nn.Module], shape: tuple) -> tuple[int, int]:
     """Parameters and forward operations of a model."""
     parameters, flops = COSTS[build, shape[1:]]
+    if build in CAUSAL:
+        layers, width = CAUSAL[build]
+        flops -= 2 * layers * width * shape[1] ** 2
     return parameters, shape[0] * flops
 
 
@@ -91,9 +95,11 @@ def step(name, build, shape, classes, backend, optimizer, floor=None, last=False
 
         return work
 
-    size = "x".join(map(str, shape))
-    title = f"{name} training step {size} bf16 autocast"
-    return Case(title, make, backends=(backend,), floor=floor, memory_floor=MEMORY_FLOOR[backend])
+    parameters, flops = costs(build, shape)
+    return Case(
+        f"{name} training step {'x'.join(map(str, shape))} bf16 autocast", make, 4.0 * (3 + MOVED[optimizer]) * parameters,
+        3.0 * flops, arithmetic="bfloat16", backends=(backend,), floor=floor, memory_floor=MEMORY_FLOOR[backend],
+    )  # fmt: skip
 
 
 def adamw(parameters) -> torch.optim.Optimizer:
@@ -102,6 +108,10 @@ def adamw(parameters) -> torch.optim.Optimizer:
 
 def momentum(parameters) -> torch.optim.Optimizer:
     return torch.optim.SGD(parameters, lr=1e-3, momentum=0.9, foreach=True)
+
+
+# Values an optimizer reads and writes for each parameter: itself, its gradient and its state.
+MOVED = {adamw: 7, momentum: 5}
 
 
 def decode(name, build, batch, past, backend, dtype=torch.float32):
@@ -115,8 +125,11 @@ def decode(name, build, batch, past, backend, dtype=torch.float32):
         return forward(network, setup.integers(1000, batch, 1), caches)
 
     parameters, flops = costs(build, (batch, 1))
+    layers, width = CAUSAL[build]
+    flops += batch * 4 * layers * width * past  # the counted token looks at itself alone
     held = batch * past * KEPT[build]
-    moved = float((parameters + held) * dtype.itemsize)
+    looked_up = batch * width - EMBEDDED[build]  # of the table of tokens a row each is read
+    moved = float((parameters + looked_up + held) * dtype.itemsize)
     return Case(
         f"{name} {batch}x{past} {short(dtype)}", make, moved, float(flops), dtype=dtype, backends=(backend,), cold=True
     )
@@ -172,6 +185,8 @@ COSTS = {
     (small_vit, (3, 224, 224)): (11_403_880, 4_657_069_056),
     (ViT, (3, 224, 224)): (22_050_664, 9_197_764_608),
 }
+CAUSAL = {GPT2: (12, 768), small_llama: (4, 512), Llama: (12, 1024)}  # layers and width of attention that looks back
+EMBEDDED = {small_llama: 8192 * 512, Llama: 32000 * 1024}  # numbers in the table of tokens
 KEPT = {small_llama: 1024, Llama: 6144}  # numbers that the cache has of one token
 
 
@@ -192,9 +207,10 @@ CASES = [
     step("Llama-style", small_llama, (2, 128), 8192, "cpu", adamw),
     *model("Llama-style", small_llama, (2, 128), 8192, "cpu", dtype=BF16),
     *model("Llama-style", Llama, (8, 1024), 32000, "cuda", dtype=BF16),
+    step("Llama-style", Llama, (8, 1024), 32000, "cuda", adamw),
     *model("LSTM", LSTM, (16, 32), 1000, "cpu"),
     *model("LSTM", LSTM, (64, 128), 1000, "cuda"),
-    *model("ViT-S/16", small_vit, (2, 3, 224, 224), 1000, "cpu"),
+    *model("ViT-S/16 with 6 layers", small_vit, (2, 3, 224, 224), 1000, "cpu"),
     *model("ViT-S/16", ViT, (64, 3, 224, 224), 1000, "cuda", dtype=BF16),
     decode("Llama-style decoding", small_llama, 1, 512, "cpu"),
     decode("Llama-style decoding", small_llama, 4, 256, "cpu", dtype=BF16),

@@ -76,5 +76,7 @@ CASES = [
     *cases("AdamW one by one", step(torch.optim.AdamW, foreach=False, fused=False), *SIZES, **states(2, 12)),
     *cases("RMSprop", step(torch.optim.RMSprop, foreach=True), *SIZES, **states(1, 8)),
     *cases("Adagrad", step(torch.optim.Adagrad, foreach=True), *SIZES, **states(1, 6)),
-    *cases("clip_grad_norm_", clip, *SIZES, elements=count, flops=lambda w: 2 * count(w)),
+    # The norm reads the gradients; then they are read again, scaled and written.
+    *cases("clip_grad_norm_", clip, *SIZES, elements=lambda w: 3 * count(w), distinct=count, access="update",
+           flops=lambda w: 3 * count(w)),
 ]  # fmt: skip

@@ -27,7 +27,7 @@ def network(s, n):
 
 CASES = [
     *cases("add", lambda s, n: forward(torch.add, s.normal(n), s.normal(n)), **BOTH, floor=1 / 1.2, cuda_floor=1.0, quick=True),
-    *cases("add_", lambda s, n: forward(torch.Tensor.mul_, s.normal(n), 1.0), **BOTH),
+    *cases("add_", lambda s, n: forward(torch.Tensor.add_, s.normal(n), 0.0), **BOTH),
     *cases("add scalar", unary(lambda x: x + 1.5), **BOTH),
     *cases("exp", unary(torch.exp), **BOTH),
     *cases("view", lambda s, n: forward(lambda x: x.view(2, n // 2), s.normal(n)), **BOTH, quick=True),

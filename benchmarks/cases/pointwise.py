@@ -19,7 +19,8 @@ CASES = [
     *cases("div", binary(torch.div), (LARGE // 4,), (GPU,), dtype=torch.float64, elements=times(3), flops=ONE),
     *cases("add scalar", unary(lambda x: x + 1.5), (LARGE,), (GPU,), elements=times(2), flops=ONE, floor=1.2,
            cuda_floor=0.95),
-    *cases("add in place", binary(lambda x, y: torch.clamp_(x.add_(y), -3, 3)), (LARGE,), (GPU,), elements=times(5),
+    # Two operators, which one pass over the memory could do.
+    *cases("add in place", binary(lambda x, y: torch.clamp_(x.add_(y), -3, 3)), (LARGE,), (GPU,), elements=times(3),
            distinct=times(2), access="update", flops=times(2)),
     *cases("relu", unary(torch.relu), (LARGE,), (GPU,), elements=times(2), flops=ONE, floor=1.2, cuda_floor=0.95),
     *(case for name, function in (("exp", torch.exp), ("tanh", torch.tanh), ("sigmoid", torch.sigmoid), ("gelu", F.gelu))
@@ -42,7 +43,7 @@ CASES = [
     *cases("maximum of bools", lambda s, n: forward(torch.maximum, s.normal(n) > 0, s.normal(n) > 0), (LARGE,), (GPU,),
            bytes=times(3), flops=ONE),
     *cases("outer product of matrices", lambda s, m, n: forward(torch.kron, s.normal(m, m), s.normal(n, n)), ((64, 16),),
-           ((512, 16),), elements=lambda m, n: (m * n) ** 2, flops=lambda m, n: (m * n) ** 2),
+           ((512, 16),), elements=lambda m, n: (m * n) ** 2, access="write", flops=lambda m, n: (m * n) ** 2),
     *cases("log", lambda s, n: forward(torch.log, s.uniform(n, low=1e-3, high=9)), (LARGE // 4,), (GPU,),
            elements=times(2), flops=ONE),
     *cases("pow", lambda s, n: forward(torch.pow, s.uniform(n, low=0.1, high=2), s.normal(n)), (LARGE // 4,), (GPU,),
@@ -59,7 +60,7 @@ CASES = [
     *cases("mul a column", lambda s, m, n: forward(torch.mul, s.normal(m, n), s.normal(m, 1)), (SQUARE,), (GPU_SQUARE,),
            elements=times(2), flops=ONE),
     *cases("outer sum", lambda s, m, n: forward(torch.add, s.normal(m, 1), s.normal(1, n)), (SQUARE,), (GPU_SQUARE,),
-           elements=ONE, flops=ONE),
+           elements=ONE, access="write", flops=ONE),
     *cases("mul transposed", lambda s, m, n: forward(lambda x, y: x * y.t(), s.normal(m, n), s.normal(n, m)), (SQUARE,),
            (GPU_SQUARE,), elements=times(3), flops=ONE, quick=True),
     *cases("exp strided", lambda s, m, n: forward(torch.exp, s.normal(m, 2 * n)[:, ::2]), ((4096, 1024),),

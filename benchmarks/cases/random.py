@@ -24,10 +24,10 @@ CASES = [
     *cases("normal_", fill(lambda x: x.normal_()), (LARGE,), (GPU,), dtype=torch.bfloat16, **DRAWN),
     *cases("bernoulli_", fill(lambda x: x.bernoulli_(0.3)), (LARGE,), (GPU,), **DRAWN),
     *cases("randint", lambda s, n: forward(lambda: torch.randint(1000, (n,), device=s.device)), (LARGE,), (GPU,),
-           bytes=times(8), flops=times(1), check="native"),
+           bytes=times(8), access="write", flops=times(1), check="native"),
     *cases("randperm", lambda s, n: forward(lambda: torch.randperm(n, device=s.device)), (2**20,), (2**24,), bytes=times(8),
-           flops=times(1), check="native"),
+           access="write", flops=times(1), check="native"),
     *cases("multinomial", lambda s, m, n: forward(lambda p: torch.multinomial(p, 1), s.uniform(m, n)), ((256, 8192),),
-           ((8192, 50304),), **DRAWN),
+           ((8192, 50304),), elements=times(1), flops=times(1), check="native"),
     *cases("dropout fwd+bwd", dropout, (LARGE,), (GPU,), elements=times(4), flops=times(2), check="native"),
 ]  # fmt: skip

@@ -90,6 +90,49 @@ def test_cases_with_floors(backend):
     assert {c.family for c in chosen} >= {"pointwise", "matmul", "softmax", "norms", "losses", "models", "overhead"}
 
 
+def find(name, backend="cpu"):
+    return next(c for c in CASES if c.full_name == name and backend in c.backends)
+
+
+def test_what_the_cases_move():
+    """Counted by hand, from the sizes of what is read and written."""
+    frames = 65536 // 128 + 1
+    assert find("fft/stft 4x65536 f32").bytes == 4 * (65536 * 4 + frames * 257 * 8)
+    assert find("attention/sdpa bool mask 4x8x256x64 f32").bytes == 4 * 4 * 8 * 256 * 64 * 4 + 256 * 256
+    assert find("attention/sdpa bias fwd+bwd 4x8x256x64 f32").bytes == 12 * 4 * 8 * 256 * 64 * 4 + 2 * 8 * 256 * 256 * 4
+    assert find("indexing/index_add rows 32000x256x4096 f32").bytes == 2 * 4 * 32000 * 256 + 4 * 4096 * 256 + 8 * 4096
+    assert find("indexing/index_put accumulate 65536x524288 f32").bytes == 2 * 4 * 65536 + 12 * 2**19
+    clip = find("optimizers/clip_grad_norm_ 384 f32")
+    assert (clip.bytes, clip.access) == (3 * clip.working_set, "update")
+    assert find("pointwise/add in place 16M f32").bytes == 3 * 4 * 2**24
+    writes = ("random/randint 4M f32", "random/randperm 1M f32", "matmul/outer 4096x4096 f32", "copies/zeros 16M f32",
+              "pointwise/outer product of matrices 64x16 f32", "pointwise/outer sum 4096x4096 f32")  # fmt: skip
+    assert [find(name).access for name in writes] == ["write"] * len(writes)
+    assert find("random/multinomial 256x8192 f32").access == ""
+
+
+def test_models_count_attention_as_the_attention_family_does():
+    parameters, flops = models.COSTS[models.GPT2, (128,)]
+    assert find("models/GPT-2 124M 1x128 f32").flops == flops - 12 * 2 * 768 * 128**2
+    parameters, flops = models.COSTS[models.small_llama, (1,)]
+    decoding = find("models/Llama-style decoding 1x512 f32")
+    assert decoding.flops == flops - 4 * 2 * 512 + 4 * 4 * 512 * 512
+    assert decoding.bytes == 4 * (parameters - 8192 * 512 + 512 + 512 * models.KEPT[models.small_llama])
+    for case_ in (c for c in CASES if "autocast" in c.name):
+        assert case_.bytes and case_.flops and case_.arithmetic == "bfloat16"
+    for build, (layers, width) in models.CAUSAL.items():
+        with torch.device("meta"):
+            made = build()
+        assert (len(made.blocks), made.tokens.weight.shape[1]) == (layers, width)
+
+
+def test_an_operator_s_case_runs_the_operator():
+    work = find("overhead/add_ 8 f32").setup("cpu")
+    with torch.profiler.profile() as seen:
+        work()
+    assert "aten::add_" in {event.name for event in seen.events()}
+
+
 def test_models_cost_what_they_state():
     for (build, shape), stated in models.COSTS.items():
         with torch.device("meta"):
@@ -101,6 +144,7 @@ def test_models_cost_what_they_state():
         assert counted == stated, (build, shape, counted)
         if build in models.KEPT:
             blocks = model.blocks
+            assert models.EMBEDDED[build] == model.tokens.weight.numel()
             assert models.KEPT[build] == 2 * len(blocks) * blocks[0].heads_kv * blocks[0].size
 
 
