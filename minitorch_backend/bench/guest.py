@@ -170,9 +170,9 @@ class Service:
     def answer(self, request: str, arguments: tuple) -> tuple[str, Any]:
         try:
             return "ok", getattr(self, request)(*arguments)
-        except (torch.OutOfMemoryError, MemoryError) as error:
-            return "out of memory", str(error)
         except Exception as error:  # the parent reports it as the case's result
+            if memory.ran_out(error):
+                return "out of memory", str(error)
             return "error", f"{type(error).__name__}: {(str(error).splitlines() or [''])[0]}"
 
 

@@ -11,6 +11,7 @@ import contextlib
 import json
 import os
 import pathlib
+import secrets
 import signal
 import subprocess
 import sys
@@ -22,10 +23,11 @@ from typing import Any
 import psutil
 import torch
 
-from minitorch_backend.bench import accuracy
+from minitorch_backend.bench import accuracy, process_state
 from minitorch_backend.kernels.overriding import Override
 
 SAMPLES = 40
+CHANGED = 3  # samples of an OpInfo that are run again with other values in the same memory
 TIME_LIMIT = 120.0
 FINDINGS, NOTE, ERRORS, END = "findings", "note", "errors", "end"  # files; the last one says that all was examined
 MOST_LINES = 60  # of a compiler's message
@@ -118,13 +120,35 @@ def changed(inputs: Any, sample: Any) -> bool:
     return any(not torch.equal(torch.nan_to_num(a.cpu()), torch.nan_to_num(b)) for a, b in pairs)
 
 
+def is_stale(override: Override, call: Any, inputs: Any, given: Any) -> bool:
+    """Whether a kernel that was right is wrong for the same tensors with their values in another order."""
+    turned = to_device(given, "cpu")
+    for ours, native in zip(accuracy.tensors(inputs), accuracy.tensors(turned), strict=True):
+        if native.is_floating_point() and native.dim() > 0 and 0 not in native.stride():
+            native.copy_(native.flip(list(range(native.dim()))))
+            ours.copy_(native)
+    try:
+        native, reference = call(turned), call(promote(turned))
+    except (RuntimeError, TypeError, ValueError):
+        return False
+    try:
+        with override:
+            ours = call(inputs)
+    except RuntimeError:
+        return False
+    home = torch.device("cpu")
+    judged = accuracy.compare(*(accuracy.snapshot(result, home) for result in (native, ours, reference)))
+    return judged.verdict == "wrong"
+
+
 def examine(override: Override, dtype: torch.dtype, note: Any) -> Finding:
     """Run the samples of all OpInfos with the override in force; the first one that is wrong ends it."""
     finding = Finding(override.operator.name, str(dtype).removeprefix("torch."), "ok")
-    own = os.getpid()
+    own, last = os.getpid(), None
     for info in infos(override.operator.base):
         if dtype not in info.supported_dtypes("cpu"):
             continue
+        tried = 0
         for title, sample in samples(info, dtype):
             where = f"{info.formatted_name}, {title}: {describe(sample)}"
             note(where)
@@ -135,7 +159,7 @@ def examine(override: Override, dtype: torch.dtype, note: Any) -> Finding:
                 reference = call(promote(to_device(given, "cpu")))
             except (RuntimeError, TypeError, ValueError):
                 continue  # native refuses: nothing to compare with
-            before = override.calls
+            before, state = override.calls, process_state.State.now()
             try:
                 inputs = to_device(given, "minitorch")
                 with override:
@@ -148,6 +172,9 @@ def examine(override: Override, dtype: torch.dtype, note: Any) -> Finding:
             if override.calls == before:
                 continue
             finding.samples += 1
+            if left := state.changes():
+                finding.verdict, finding.message = "failed", f"{where}\nthe kernel leaves the process changed: {left}"
+                return finding
             if changed(inputs, sample):
                 finding.verdict, finding.message = "wrong", f"{where}\nthe kernel writes into its input"
                 return finding
@@ -162,6 +189,21 @@ def examine(override: Override, dtype: torch.dtype, note: Any) -> Finding:
                 return finding
             if judged.verdict == "less accurate" and finding.verdict == "ok":
                 finding.verdict, finding.message = judged.verdict, where
+            last = lambda call=call, inputs=inputs: call(inputs)  # noqa: E731
+            tried += 1
+            stale = tried <= CHANGED and is_stale(override, call, inputs, given)
+            end_copies(own)
+            if stale:
+                finding.verdict = "wrong"
+                finding.message = f"{where}\nwith other values in the same memory the kernel gives the result of before"
+                return finding
+    if last is not None:
+        with override:
+            kept = process_state.kept_of_a_call(last)
+        end_copies(own)
+        if kept >= process_state.LEAK:
+            finding.verdict, finding.message = "failed", f"the kernel keeps {kept:.0f} bytes of memory from each call"
+            return finding
     if psutil.Process().children():
         finding.verdict, finding.message = "failed", "the kernel starts a process and leaves it"
         return finding
@@ -192,7 +234,9 @@ def diff(path: pathlib.Path, time_limit: float = TIME_LIMIT) -> list[Finding]:
     """What the child found; a crash, a hang or a file that does not load is a finding too."""
     with tempfile.TemporaryDirectory() as name:
         folder = pathlib.Path(name)
-        environment = {**os.environ, "MINITORCH_POISON": "1", "MINITORCH_FALLBACK": "allow"}
+        token = secrets.token_hex(8)
+        poisoned = {"MINITORCH_POISON": "1", "MINITORCH_FALLBACK": "allow", process_state.TOKEN: token}
+        environment = {**os.environ, **poisoned}
         command = [sys.executable, "-m", __spec__.name, str(path), str(folder)]
         with (folder / ERRORS).open("w") as errors:
             process = subprocess.Popen(
@@ -207,8 +251,16 @@ def diff(path: pathlib.Path, time_limit: float = TIME_LIMIT) -> list[Finding]:
                 with contextlib.suppress(ProcessLookupError):
                     os.killpg(process.pid, signal.SIGKILL)  # whatever the kernel started goes too
                 process.wait()
+        left = process_state.with_token(token)
+        for other in left:
+            with contextlib.suppress(psutil.Error):
+                other.kill()
         lines = (folder / FINDINGS).read_text().splitlines() if (folder / FINDINGS).exists() else []
         findings = [Finding(**json.loads(line)) for line in lines]
+        if left and all(finding.good for finding in findings):
+            message = (
+                message or f"starts a process and leaves it: {', '.join(str(p.pid) for p in left)}, which was ended"
+            )
         if message:
             where = (folder / NOTE).read_text() if (folder / NOTE).exists() else "start"
             findings.append(Finding("", "", "failed", message=f"{message}\n(at: {where})"))

@@ -40,6 +40,11 @@ def give_back() -> None:
         library.malloc_trim(0)
 
 
+def ran_out(error: BaseException) -> bool:
+    """Whether an exception says that there is no memory left. Native's on the CPU has no type of its own."""
+    return isinstance(error, torch.OutOfMemoryError | MemoryError) or "DefaultCPUAllocator" in str(error)
+
+
 def minitorch() -> Any:
     """torch.minitorch; None in a process without it."""
     return getattr(torch, "minitorch", None)

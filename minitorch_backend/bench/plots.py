@@ -6,6 +6,7 @@ from typing import Any
 
 from minitorch_backend.bench.results import Result, Run
 
+COLOURS, MARKERS = 10, "os^Dv"  # of matplotlib's cycle; each colour has each marker once
 RATIOS, ROOFLINE = "ratios.png", "roofline.png"
 
 
@@ -57,17 +58,22 @@ def ratios(run: Run, path: pathlib.Path) -> None:
     plt.close(figure)
 
 
+def style(number: int) -> str:
+    """A marker: another one when the colours begin anew."""
+    return MARKERS[number // COLOURS % len(MARKERS)]
+
+
 def roofline(run: Run, path: pathlib.Path) -> None:
     """Operations a second over operations a byte, each case under the roof that its working set has."""
     plt = _pyplot()
     figure, axis = plt.subplots(figsize=(9, 5.5))
     results = [r for r in run.results.values() if r.timed and r.bytes and r.flops]
     ours = "minitorch"
-    for family, members in families(results).items():
+    for number, (family, members) in enumerate(families(results).items()):
         x = [r.flops / r.bytes for r in members]
         y = [r.flops / r.seconds[ours] for r in members if ours in r.seconds]
         if len(x) == len(y):
-            axis.plot(x, y, "o", markersize=4.5, alpha=0.75, label=family)
+            axis.plot(x, y, style(number), color=f"C{number % COLOURS}", markersize=4.5, alpha=0.75, label=family)
     if results and run.limits.copy:
         intensities = [r.flops / r.bytes for r in results]
         low, high = min(intensities) / 2, max(intensities) * 2
@@ -83,7 +89,10 @@ def roofline(run: Run, path: pathlib.Path) -> None:
         axis.annotate("smallest cache", (low, cache * low), fontsize=8, va="bottom")
     axis.set_xscale("log")
     axis.set_yscale("log")
-    axis.set_xlabel("operations per byte that must move")
+    shown = {r.family for r in results}
+    absent = [family for family in families(list(run.results.values())) if family not in shown]
+    note = f"\nwithout arithmetic, not shown: {', '.join(absent)}" if absent else ""
+    axis.set_xlabel(f"operations per byte that must move{note}")
     axis.set_ylabel("operations per second")
     if results:
         axis.legend(fontsize=7, ncols=2, loc="lower right")

@@ -122,8 +122,7 @@ class Runner:
         try:
             yield
         except (Exception, SystemExit) as error:  # whatever a case raises is its own result
-            out_of_memory = isinstance(error, torch.OutOfMemoryError | MemoryError)
-            result.status = "out of memory" if out_of_memory else "failed"
+            result.status = "out of memory" if memory.ran_out(error) else "failed"
             result.message = describe(error)
             result.ratio = result.low = result.high = None  # what earlier visits gave is not the case's any more
         finally:

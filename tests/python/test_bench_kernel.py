@@ -1,5 +1,7 @@
 """Kernels of a user's own as competitors: bad calls, files that do not load, and cases that never reach the kernel."""
 
+import platform
+import re
 import subprocess
 import sys
 import time
@@ -119,6 +121,53 @@ def test_a_visit_after_not_reached_is_none(tmp_path):
     racer = runner.Runner([runner.native("cpu"), runner.OURS, mine], limits.Limits(), SHORT)
     made = [Case(f.__name__, lambda s, f=f: forward(f, s.normal(64)), family="f") for f in (torch.exp, torch.sin)]
     assert [racer.run(case).status for case in made] == ["ok", "not reached"]
+
+
+STATE = """
+// operator: aten::silu
+#include <cfenv>
+#include <cmath>
+#include <cstdlib>
+#include <sys/wait.h>
+#include <unistd.h>
+#include <xmmintrin.h>
+const void* before = nullptr;
+void* volatile sink;
+scalar_t kept[4096];
+void silu(Tensor out, Tensor x) {{
+  static int calls = 0;
+  calls++;
+  for (int64_t i = 0; i < x.numel; i++) out.ptr<float>()[i] = x.ptr<float>()[i] / (1 + std::exp(-x.ptr<float>()[i]));
+  {}
+}}
+"""
+DAEMON = "if (calls == 3) { pid_t p = fork(); if (p) waitpid(p, 0, 0); else { setsid(); if (!fork()) sleep(600); _exit(0); } }"
+STALE = (
+    "if (x.data == before && x.numel <= 4096) for (int64_t i = 0; i < x.numel; i++) out.ptr<float>()[i] = kept[i];"
+    "else if (x.numel <= 4096) for (int64_t i = 0; i < x.numel; i++) kept[i] = out.ptr<float>()[i];  before = x.data;"
+)
+CHANGES = {
+    "rounding": ("std::fesetround(FE_TOWARDZERO);", "failed", "leaves the process changed: rounding 0 is"),
+    "denormals": ("_mm_setcsr(_mm_getcsr() | 0x8040);", "failed", "denormals True is False now"),
+    "folder": ('if (chdir("/")) {}', "failed", "folder .* is / now"),
+    "threads": ("omp_set_num_threads(omp_get_max_threads() + 1);", "failed", r"threads \d+ is \d+ now"),
+    "leak": ("sink = std::malloc(100);", "failed", r"keeps 1\d\d bytes of memory from each call"),
+    "daemon": (DAEMON, "failed", r"starts a process and leaves it: \d+, which was ended"),
+    "stale": (STALE, "wrong", "with other values in the same memory"),
+    "nothing": ("", "ok", ""),
+}
+
+
+@pytest.mark.skipif(torch.minitorch.get_device_properties(0).backend != "cpu", reason="the sources are for the CPU")
+@pytest.mark.skipif(platform.machine() != "x86_64", reason="the sources set bits of an x86 register")
+@pytest.mark.parametrize("name", CHANGES)
+def test_what_a_kernel_leaves_changed_is_found(tmp_path, tmp_path_factory, monkeypatch, name):
+    monkeypatch.setenv("MINITORCH_KERNEL_CACHE", str(tmp_path_factory.getbasetemp() / "kernels"))
+    body, verdict, message = CHANGES[name]
+    (tmp_path / "kernel.cpp").write_text(STATE.format(body))
+    findings = kernel_race.kernel_diff.diff(tmp_path / "kernel.cpp")
+    assert [f.verdict for f in findings if f.verdict != "ok"] == ([verdict] if verdict != "ok" else []), findings
+    assert re.search(message, findings[-1].message), findings
 
 
 @pytest.mark.parametrize("code", ["0", "3", "'text'"])

@@ -1,7 +1,8 @@
 // What a kernel of a user's own sees: the arguments of an operator as plain structs, and a parallel loop. C++ and CUDA.
 //
-// The compiler is called once for each dtype, with `scalar_t` defined as the element type of the first tensor argument
-// (BFloat16 and Half convert to and from float), and `opmath_t` as the type to compute in: float for 16-bit elements.
+// The compiler is called once for each dtype, with `scalar_t` defined as the element type of the first tensor argument,
+// or, for a pointwise operator, as what its operands are promoted to (BFloat16 and Half convert to and from float), and
+// `opmath_t` as the type to compute in: float for 16-bit elements.
 #pragma once
 #ifdef _OPENMP
 #include <omp.h>

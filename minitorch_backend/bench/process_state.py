@@ -1,0 +1,100 @@
+"""What a kernel may leave changed in its process: how numbers are rounded, threads, the folder, memory, processes."""
+
+import ctypes
+import gc
+import os
+from dataclasses import dataclass, fields
+
+import psutil
+import torch
+
+from minitorch_backend._glibc import glibc
+
+TOKEN = "MINITORCH_DIFF_TOKEN"  # in the environment of a diff and of all that it starts
+LEAK = 16.0  # bytes of a call
+MALLINFO = (
+    "arena", "ordblks", "smblks", "hblks", "hblkhd", "usmblks", "fsmblks", "uordblks", "fordblks", "keepcost",
+)  # fmt: skip
+
+
+class _Mallinfo2(ctypes.Structure):
+    _fields_ = [(name, ctypes.c_size_t) for name in MALLINFO]
+
+
+@dataclass(frozen=True)
+class State:
+    """Of this process and thread."""
+
+    rounding: int | None
+    denormals: bool
+    folder: str
+    threads: int
+
+    @classmethod
+    def now(cls) -> "State":
+        library = ctypes.CDLL(None)
+        tiny = float("5e-324")
+        return cls(
+            library.fegetround() if hasattr(library, "fegetround") else None,
+            tiny * float("1") != 0.0,
+            os.getcwd(),
+            torch.get_num_threads(),
+        )
+
+    def restore(self) -> None:
+        if self.rounding is not None:
+            ctypes.CDLL(None).fesetround(self.rounding)
+        torch.set_flush_denormal(not self.denormals)
+        os.chdir(self.folder)
+        torch.set_num_threads(self.threads)
+
+    def changes(self) -> str:
+        """What is different now, put back; "" when nothing is."""
+        now = State.now()
+        found = [
+            f"{field.name} {getattr(self, field.name)} is {getattr(now, field.name)} now"
+            for field in fields(self)
+            if getattr(self, field.name) != getattr(now, field.name)
+        ]
+        if found:
+            self.restore()
+        return ", ".join(found)
+
+
+def heap_in_use() -> int | None:
+    """Bytes that the C library's heap has given out to this thread's arena; None where it does not say."""
+    library = glibc()
+    if library is None or not hasattr(library, "mallinfo2"):
+        return None
+    library.mallinfo2.restype = _Mallinfo2
+    gc.collect()
+    found = library.mallinfo2()
+    return found.uordblks + found.hblkhd
+
+
+def kept_of_a_call(call, calls: int = 100) -> float:
+    """Bytes of the heap that each call of something keeps: the least of three looks, 0 where that cannot be told."""
+    for _ in range(20):
+        call()
+    kept = []
+    for _ in range(3):
+        before = heap_in_use()
+        for _ in range(calls):
+            call()
+        after = heap_in_use()
+        if before is None or after is None:
+            return 0.0
+        kept.append((after - before) / calls)
+    return min(kept)
+
+
+def with_token(token: str) -> list[psutil.Process]:
+    """The processes that were started with a token in their environment, whoever their parent is now."""
+    found = []
+    for process in psutil.process_iter():
+        try:
+            if process.environ().get(TOKEN) == token and process.status() != psutil.STATUS_ZOMBIE:
+                found.append(process)
+        except (psutil.Error, OSError):
+            continue
+    return found
