@@ -2,10 +2,10 @@
 
     from minitorch_backend import compare
 
-    with compare.session() as report:          # the code inside runs on "minitorch" as it is
+    with compare.session(replay="out/replay") as report:  # the code inside runs on "minitorch" as it is
         train(model)
     report.print()
-    report.write("out")                         # report.html, report.jsonl, replay files
+    report.write("out")  # report.html, report.jsonl
 
 The two devices are parameters. The *subject* is the one that the program runs on; the *reference* is what each of its
 calls is held against; the *arbiter* is the same operator on the reference in float64.

@@ -1,4 +1,4 @@
-"""``minitorch compare``, ``shrink``, ``culprit`` and ``replay``."""
+"""``minitorch compare`` and ``minitorch replay``; what the commands share."""
 
 import pathlib
 import re

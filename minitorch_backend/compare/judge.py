@@ -26,7 +26,7 @@ SUBJECT_RAISED = "subject raised"
 REFERENCE_RAISED = "reference raised"
 MISSING = "missing on reference"
 
-#: Verdicts that are findings. "both poor" is one only where conditioning does not explain it.
+#: Verdicts that are findings. "both poor" is none, whether conditioning explains it or not: neither side is the better.
 BAD = frozenset({SUBJECT_WORSE, REFERENCE_WORSE, NONDETERMINISTIC, METADATA, SUBJECT_RAISED, REFERENCE_RAISED})
 
 # A side is suspected when its error exceeds a floor and a multiple of the other's. The floors leave room for another

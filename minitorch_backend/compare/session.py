@@ -56,7 +56,7 @@ class Report:
         print_report(self.data())
 
     def write(self, folder: "str | os.PathLike[str]") -> pathlib.Path:
-        """Write report.html, report.jsonl and replay files; returns the folder."""
+        """Write report.html and report.jsonl; returns the folder. Replay files go where ``session`` says."""
         from minitorch_backend.compare.report import write_report
 
         return write_report(self, pathlib.Path(folder))
