@@ -58,7 +58,7 @@ conformance: $(INSTALLED) ## every conformance row of the claimed operators, in 
 coverage: $(INSTALLED) ## rewrite docs/coverage.md: which operators are there, which conformance rows pass
 	@$(PY) tools/coverage.py --write
 
-accuracy: $(INSTALLED) ## rewrite docs/accuracy.md: errors of 16-bit operators on all inputs
+accuracy: $(INSTALLED) ## rewrite docs/accuracy.md: errors of operators in ulp, beside native's
 	@$(PY) tools/accuracy.py --write docs/accuracy.md
 
 lint: $(INSTALLED) ## ruff, clang-format, include layers, symbols per instruction set, vectorised loops

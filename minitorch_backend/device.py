@@ -114,7 +114,7 @@ class device_of(device):
 
 
 def synchronize(device: "torch.device | str | int | None" = None) -> None:
-    """Wait until all work of a device is done.
+    """Wait until all work of a device is done. Raises what kernels on a GPU have met, an IndexError for a bad index.
 
     With MINITORCH_POISON=1 raises RuntimeError when a write outside a tensor was found.
     """
@@ -122,7 +122,7 @@ def synchronize(device: "torch.device | str | int | None" = None) -> None:
 
 
 def get_device_properties(device: "torch.device | str | int | None" = None) -> DeviceProperties:
-    """Name, backend, isa, total_memory (bytes), multi_processor_count (CPU cores), major and minor."""
+    """Name, backend, isa, total_memory (bytes), multi_processor_count (cores or GPU multiprocessors), major, minor."""
     return _C.device_properties(_get_device_index(device, optional=True))
 
 

@@ -1,6 +1,7 @@
 """Random number generators of the device, shaped like ``torch.cuda.random``.
 
-On the CPU backend the numbers are those of native CPU for the same seed, drawn from a generator of the device's own.
+The numbers are those of native CPU for the same seed, on a GPU those of native CUDA, drawn from a generator of the
+device's own.
 """
 
 from collections.abc import Iterable
@@ -28,7 +29,7 @@ def _generator(device: "int | str | torch.device | None" = None) -> torch.Genera
 
 
 def get_rng_state(device: "int | str | torch.device" = "minitorch") -> torch.Tensor:
-    """The state of a device's generator as a CPU byte tensor, in native CPU's own format."""
+    """The state of a device's generator as a CPU byte tensor, in native's own format: the CPU's, on a GPU CUDA's."""
     return _generator(device).get_state()
 
 
