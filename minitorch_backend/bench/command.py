@@ -237,7 +237,7 @@ def gate(done: list[Result], old: Run | None, new: Run, force: bool, console: Co
 @click.option("--wait", type=click.FloatRange(min=0), default=30.0, show_default=True, metavar="SECONDS",
               help="How long to wait at the end for the processors to be near each other, at least.")  # fmt: skip
 @click.option("--time-limit", type=click.FloatRange(min=0), default=300.0, show_default=True, metavar="SECONDS",
-              help="A case that takes longer is stopped and reported. 0: no limit, and all in this process.")  # fmt: skip
+              help="A case that takes longer is stopped. 0: no limit, and all in this process.")  # fmt: skip
 @click.option("--no-memory", is_flag=True, help="Do not measure peak memory.")
 @click.option("--json", "json_path", type=click.Path(dir_okay=False, path_type=pathlib.Path),
               help="Where the results go, as JSON lines (default: out/bench.jsonl or kernel.jsonl).")  # fmt: skip
