@@ -56,7 +56,7 @@ def chapter(name: str, run: Run, images: pathlib.Path) -> list[str]:
     done = list(run.results.values())
     facts = run.machine
     rival = facts.get("rival", "native")
-    head = f"{facts['device']}, {'CUDA' if facts['backend'] == 'cuda' else 'CPU'}"
+    head = f"{facts['device']}, {'CUDA' if facts['backend'] == 'cuda' else 'CPU'}: {name}"
     where = f"torch {facts['torch']}, {facts['threads']} threads, {facts['isa']}, commit {facts['commit'][:10]}, "
     minutes = sum(r.took for r in done) / 60
     where += facts["date"][:10] + (f", {minutes:.0f} minutes" if minutes else "")
@@ -71,15 +71,16 @@ def chapter(name: str, run: Run, images: pathlib.Path) -> list[str]:
     return [*lines, *(line(r) for r in done), ""]
 
 
-def trust(found: dict) -> list[str]:
+def trust(name: str, found: dict) -> list[str]:
     """What one file of benchmarks/trust.py says."""
-    cases = found["cases"]
+    cases, commit = found["cases"], found["machine"].get("commit", "")[:10]
+    made = f" ({name}{', commit ' + commit if commit else ''})"
     if found["kind"] == "self":
         alarms = [f"{name} ({ratio:.3f})" for name, (ratio, _, _, significant, _) in cases.items() if significant]
         text = f"Native raced against itself in {len(cases)} cases: {len(alarms)} were called different"
-        return [f"{text}{': ' + ', '.join(alarms) if alarms else ''}.", ""]
+        return [f"{text}{': ' + ', '.join(alarms) if alarms else ''}{made}.", ""]
     runs = max(len(case["ratios"]) for case in cases.values())
-    text = f"The same cases in {runs} runs, each in a process of its own; spread: range of the ratios by median."
+    text = f"The same cases in {runs} runs, each in a process of its own; spread: range of the ratios by median{made}."
     lines = [text, "", "| case | time | ratio | spread | others' load at most |", "|---|---|---|---|---|"]
     for name, case in cases.items():
         ratios, middle = case["ratios"], statistics.median(case["ratios"])
@@ -96,9 +97,13 @@ def write(source: pathlib.Path, page: pathlib.Path) -> list[str]:
     lines = [INTRODUCTION]
     for name, run in sorted(runs.items(), key=lambda item: (item[1].machine["backend"] == "cuda", item[0])):
         lines += chapter(name, run, page.parent / "images")
-    records = [json.loads(path.read_text()) for path in sorted(source.glob("trust-*.json"))]
+    records = {path.stem: json.loads(path.read_text()) for path in sorted(source.glob("trust-*.json"))}
     if records:
-        lines += ["## How far the figures can be trusted", "", *(line for record in records for line in trust(record))]
+        lines += [
+            "## How far the figures can be trusted",
+            "",
+            *(line for item in records.items() for line in trust(*item)),
+        ]
     if runs:
         page.write_text("\n".join(lines).rstrip() + "\n")
     return list(runs)

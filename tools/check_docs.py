@@ -9,7 +9,7 @@ import re
 import sys
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
-LINK = re.compile(r"\[([^\]]*)\]\(([^)#\s]+)(?:#L(\d+))?\)")
+LINK = re.compile(r"\[((?:`[^`]*`|[^\]`])*)\]\(([^)#\s]+)(?:#L(\d+))?\)")
 
 
 def check(page: pathlib.Path, fix: bool) -> list[str]:

@@ -3,7 +3,8 @@
     python tools/readme_figures.py            # exit status 1 when README says something else than the runs
     python tools/readme_figures.py --write    # README says what the runs say
 
-A table for the CPU (benchmarks/results/cpu-*.jsonl) and one for CUDA (cuda-*.jsonl), between two comments in README.
+A table for the CPU (benchmarks/results/cpu-*.jsonl, a column a file) and one for CUDA (the newest of cuda-*.jsonl),
+between two comments in README.
 """
 
 import pathlib
@@ -14,7 +15,7 @@ ROOT = pathlib.Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 
 from minitorch_backend.bench import report, results  # noqa: E402
-from minitorch_backend.bench.results import Result, Run  # noqa: E402
+from minitorch_backend.bench.results import Run  # noqa: E402
 
 RESULTS = ROOT / "benchmarks" / "results"
 README = ROOT / "README.md"
@@ -62,24 +63,29 @@ CUDA = (
 )  # fmt: skip
 
 
-def newest(pattern: str) -> Run | None:
-    runs = [results.read(path) for path in sorted(RESULTS.glob(pattern))]
-    return max(runs, key=lambda run: run.machine["date"], default=None)
+def runs_of(pattern: str) -> dict[str, Run]:
+    """The runs of these files by the files' names, the newest first."""
+    runs = {path.stem: results.read(path) for path in RESULTS.glob(pattern)}
+    return dict(sorted(runs.items(), key=lambda item: item[1].machine["date"], reverse=True))
 
 
 def figure(value: float | None) -> str:
     return "–" if value is None else f"{value:.0f}" if value >= 10 else f"{value:.1f}" if value >= 2 else f"{value:.2f}"
 
 
-def row(text: str, names: tuple[str, ...], run: Run, value: str = "ratio") -> str:
-    """A line of the table. Raises KeyError for a case that the run does not have."""
-    found: list[Result] = [run.results[name] for name in names]
-    return f"| {text} | {' / '.join(figure(getattr(r, value)) for r in found)} |"
+def row(text: str, names: tuple[str, ...], runs: dict[str, Run], value: str = "ratio") -> str:
+    """A line of the table, a column a run. Raises KeyError for a case that the newest run does not have."""
+    newest = next(iter(runs.values()))
+    for name in names:
+        newest.results[name]
+    columns = [" / ".join(figure(getattr(run.results.get(n), value, None)) for n in names) for run in runs.values()]
+    return f"| {' | '.join([text, *columns])} |"
 
 
-def table(run: Run, rows: tuple, memory: tuple = ()) -> list[str]:
-    lines = ["| case | native ÷ minitorch |", "|---|---|"]
-    return [*lines, *(row(*r, run) for r in rows), *(row(*r, run, "memory_ratio") for r in memory)]
+def table(runs: dict[str, Run], rows: tuple, memory: tuple = ()) -> list[str]:
+    titles = runs if len(runs) > 1 else ["native ÷ minitorch"]
+    lines = [f"| {' | '.join(['case', *titles])} |", "|---" * (1 + len(titles)) + "|"]
+    return [*lines, *(row(*r, runs) for r in rows), *(row(*r, runs, "memory_ratio") for r in memory)]
 
 
 def where(run: Run) -> str:
@@ -89,12 +95,19 @@ def where(run: Run) -> str:
 
 
 def text() -> str:
+    """Every machine's CPU has a column, since what a core can do at once decides; the newest run stands for CUDA."""
     lines = [
-        "Above 1 minitorch is faster or smaller; every case with its interval: [benchmarks.md](docs/benchmarks.md)."
+        "Native's time or peak memory by minitorch's: above 1 minitorch is faster or smaller. Every case with its "
+        "interval: [benchmarks.md](docs/benchmarks.md)."
     ]
-    for pattern, rows, memory in (("cpu-*.jsonl", CPU, CPU_MEMORY), ("cuda-*.jsonl", CUDA, ())):
-        if run := newest(pattern):
-            lines += ["", where(run), "", *table(run, rows, memory)]
+    on_cpu, on_cuda = runs_of("cpu-*.jsonl"), dict(list(runs_of("cuda-*.jsonl").items())[:1])
+    for runs, rows, memory in ((on_cpu, CPU, CPU_MEMORY), (on_cuda, CUDA, ())):
+        if len(runs) > 1:
+            lines += ["", *(f"- {name}: {where(run)}" for name, run in runs.items())]
+        else:
+            lines += ["", *map(where, runs.values())]
+        if runs:
+            lines += ["", *table(runs, rows, memory)]
     return "\n".join(lines)
 
 

@@ -6,6 +6,7 @@ import json
 import os
 import pathlib
 import platform
+import re
 import subprocess
 import time
 from dataclasses import dataclass
@@ -18,16 +19,19 @@ ENVIRONMENT = (
     "OMP_NUM_THREADS", "OMP_WAIT_POLICY", "OMP_PROC_BIND", "MINITORCH_ISA", "MINITORCH_POISON", "GLIBC_TUNABLES",
     "MALLOC_MMAP_THRESHOLD_", "MALLOC_TRIM_THRESHOLD_", "MALLOC_ARENA_MAX", "LD_PRELOAD",
 )  # fmt: skip
+KIND = ("cpu family", "model", "CPU implementer", "CPU part")  # x86's and Arm's, of /proc/cpuinfo
 BUSY = 0.15  # share of the processors that others may use while a case is timed
 
 
-def processor_name() -> str:
-    info = pathlib.Path("/proc/cpuinfo")
+def processor_name(info: pathlib.Path = pathlib.Path("/proc/cpuinfo")) -> str:
+    """Its name, with the numbers of its kind: a hypervisor gives processors of several generations one name."""
+    facts = {}
     if info.exists():
-        for line in info.read_text().splitlines():
-            if line.startswith("model name"):
-                return line.split(":", 1)[1].strip()
-    return platform.processor() or platform.machine()
+        first = info.read_text().split("\n\n")[0]  # of the processors
+        facts = dict(re.findall(r"^([^\t:]+?)\s*:\s*(.*?)\s*$", first, re.MULTILINE))
+    kind = [f"{key.removeprefix('CPU ').removeprefix('cpu ')} {facts[key]}" for key in KIND if facts.get(key)]
+    name = facts.get("model name") or platform.processor() or platform.machine()
+    return f"{name} ({', '.join(kind)})" if kind else name
 
 
 def commit() -> str:

@@ -21,9 +21,10 @@ class Visit:
     """What one visit to a case gave.
 
     ``placement``: how the processors lay to each other, near, far or mixed; "" where nothing moves them. ``latency``:
-    nanoseconds of a cache line's round trip between them. ``seconds``: side -> median time of a call. ``ratio``: the
-    rival's time by ours, ends of its interval and error (statistics.Estimate), from the rounds of this visit alone;
-    ``others`` the same for further sides. ``raced``: seconds that the rounds took. ``load``: as in Result.
+    nanoseconds of a cache line's round trip between them. ``seconds``: side -> median time of a call; ``times``: of
+    each round. ``ratio``: the rival's time by ours, ends of its interval and error (statistics.Estimate), from the
+    rounds of this visit alone; ``others`` the same for further sides. ``raced``: seconds that the rounds took.
+    ``load``: as in Result.
     """
 
     placement: str
@@ -34,6 +35,15 @@ class Visit:
     others: dict[str, list[float]] = field(default_factory=dict)
     raced: float = 0.0
     load: float = 0.0
+    times: dict[str, list[float]] = field(default_factory=dict)
+
+    def rounds_of(self, side: str) -> list[float]:
+        """Those of ``times``, or the median where an older file has no more."""
+        return self.times.get(side) or [self.seconds[side]]
+
+    @property
+    def estimate(self) -> Estimate:
+        return Estimate(*self.ratio)
 
 
 @dataclass
@@ -41,7 +51,7 @@ class Result:
     """What one case gave.
 
     ``status``: ok, less accurate, wrong, failed, out of memory, not reached (the work does not call a user's kernel).
-    ``seconds``: side -> median time of a call. ``ratio`` with ``low`` and ``high``: the rival's time by minitorch's.
+    ``seconds``: side -> time of a call. ``ratio`` with ``low`` and ``high``: the rival's time by minitorch's.
     ``share``: of the limit named in ``bound``, 0 to 1. ``peak``: side -> bytes. ``errors``: side -> error relative to
     float64. ``load``: share of the processors that other programs used meanwhile; ``busy`` says that it was too much.
     ``took``: seconds that the whole case took. ``judged``: whether errors and peak are there. ``placement``: of the

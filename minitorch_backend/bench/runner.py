@@ -70,6 +70,7 @@ class Runner:
     budget: Budget = field(default_factory=Budget)
     with_memory: bool = True
     watch: Placement | None = None
+    apart: float | None = None  # what visits of this run differ by, where that is known better than by the budget
 
     def run(self, case: Case) -> Result:
         """All visits to a case, one after the other."""
@@ -223,10 +224,11 @@ class Runner:
             list(astuple(estimates[0])),
             {name: list(astuple(e)) for name, e in zip(names[1:-1], estimates[1:], strict=True)},
             round(raced, 3),
+            times={name: [float(f"{t:.4g}") for t in times] for name, times in zip(names, rounds.times, strict=True)},
         )
 
     def conclude(self, case: Case, result: Result) -> None:
-        """The result from the visits that there are: those with near processors, or else with far ones, undisturbed."""
+        """The result from the visits that there are: those with near processors, or else with far ones."""
         if result.status in BROKEN:
             return
         for placement in ("", NEAR, FAR, MIXED):
@@ -235,19 +237,26 @@ class Runner:
         else:
             return
         result.placement = placement
-        names = [side.name for side in self.sides]
-        visits = [visits[i] for i in statistics.undisturbed([[v.seconds[name] for name in names] for v in visits])]
+        rival, *others, ours = (side.name for side in self.sides)
+        apart = self.budget.apart if self.apart is None else self.apart
 
-        def combine(found: list[list[float]]) -> statistics.Estimate:
-            return statistics.combine([statistics.Estimate(*figures) for figures in found], self.budget.apart)
+        def pooled(name: str, errors: list[float]) -> statistics.Estimate:
+            return statistics.pooled([(v.rounds_of(name), v.rounds_of(ours)) for v in visits], errors, apart)
 
         result.rounds = sum(visit.rounds for visit in visits)
-        result.seconds = {name: statistics.median([visit.seconds[name] for visit in visits]) for name in names}
-        estimate = combine([visit.ratio for visit in visits])
+        if len(visits) == 1 and apart == 0:  # all that there is to know
+            estimate, result.seconds = visits[0].estimate, dict(visits[0].seconds)
+            result.others = {name: found[:3] for name, found in visits[0].others.items()}
+        else:
+            estimate = pooled(rival, [visit.estimate.error for visit in visits])
+            for name in others:
+                other = pooled(name, [visit.others[name][3] for visit in visits])
+                result.others[name] = [other.value, other.low, other.high]
+            result.seconds = {
+                side.name: statistics.quartile([t for visit in visits for t in visit.rounds_of(side.name)])
+                for side in self.sides
+            }
         result.ratio, result.low, result.high = estimate.value, estimate.low, estimate.high
-        for side in self.sides[1:-1]:
-            other = combine([visit.others[side.name] for visit in visits])
-            result.others[side.name] = [other.value, other.low, other.high]
         best = self.limits.best_time(case)
         if best is not None:
             result.share = best[0] / result.seconds[self.sides[-1].name]

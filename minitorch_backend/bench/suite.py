@@ -13,6 +13,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
+from minitorch_backend.bench import statistics
 from minitorch_backend.bench.case import Case
 from minitorch_backend.bench.limits import Limits
 from minitorch_backend.bench.placement import FAR, LOOK_AGAIN, NEAR
@@ -79,6 +80,8 @@ class Suite:
         self.begin()
         while due := [case for case in self.cases if self._due(case)]:
             turn = min(map(self._turn, due))
+            if turn > first:
+                self._learn()
             first = min(first, turn)
             if self.shift < math.inf and (
                 turn >= first + PASSES or (turn > first and self.clock() - begun >= self.shift)
@@ -98,8 +101,19 @@ class Suite:
         for case in self.cases:
             while not good_visits(self._result(case)) and self._wants_any(self._result(case)):
                 self._visit(case)
+        self._learn()
+        for case in self.cases:  # all by what was known in the end
+            if (result := self._result(case)).visits:
+                self.runner.conclude(case, result)
+                self.store(result)
         if watch and watch.one_state:
             self._call_far_near()
+
+    def _learn(self) -> None:
+        """What visits to the same case differ by in this run, for intervals from now on."""
+        if self.runner.budget.apart > 0:
+            visits = [[v.estimate for v in result.visits if counts(v)] for result in self.results.values()]
+            self.runner.apart = statistics.apart_of(visits, self.runner.budget.apart)
 
     def carry(self) -> dict:
         """What the next process must know besides the results, as JSON has it."""

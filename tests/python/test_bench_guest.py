@@ -104,6 +104,17 @@ def test_a_guest_that_was_killed(folder):
     assert guest.process is None
 
 
+def test_cases_that_do_not_load_there_say_why(tmp_path):
+    (tmp_path / "own.py").write_text("from minitorch_backend import device_name\nCASES = []\n")
+    guest = Guest(DEVICE, tmp_path)
+    try:
+        for _ in range(2):
+            with pytest.raises(GuestError, match="ImportError: cannot import name 'device_name'"):
+                guest.ask("setup", "own/any")
+    finally:
+        guest.close()
+
+
 def test_native_cuda_is_a_guest(monkeypatch):
     assert runner.native("cpu").guest is None
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)

@@ -63,7 +63,7 @@ def test_page_has_a_chapter_for_each_run_and_quotes_trust(tmp_path):
     (tmp_path / "trust-self.json").write_text(json.dumps({"kind": "self", "machine": {}, "cases": alone}))
     assert benchmarks_page.write(tmp_path, tmp_path / "page.md") == ["cpu", "cuda"]
     text = (tmp_path / "page.md").read_text()
-    assert text.index("## Abacus, CPU") < text.index("## Abacus, CUDA") and "2 minutes" in text
+    assert text.index("## Abacus, CPU: cpu") < text.index("## Abacus, CUDA: cuda") and "2 minutes" in text
     assert text.count("**2.00** (1.90 – 2.10)") == 2 and text.count("failed: out of beads") == 2
     for picture in ("cpu-ratios", "cpu-roofline", "cuda-ratios", "cuda-roofline"):
         assert f"images/{picture}.png" in text and (tmp_path / "images" / f"{picture}.png").stat().st_size > 5000
@@ -84,7 +84,11 @@ def test_readme_s_figures_are_those_of_the_runs(monkeypatch, tmp_path, capsys):
     monkeypatch.setattr(readme_figures.sys, "argv", ["readme_figures.py"])
     assert readme_figures.main() == 1 and "not those of benchmarks/results" in capsys.readouterr().out
     monkeypatch.setattr(readme_figures.sys, "argv", ["readme_figures.py", "--write"])
-    assert readme_figures.main() == 0 and "| adding | 3.0 |" in page.read_text() and "old" not in page.read_text()
+    assert readme_figures.main() == 0 and "old" not in page.read_text()
+    assert (
+        "| case | cpu-2026-01-02 | cpu-2026-01-01 |" in page.read_text()
+        and "| adding | 3.0 | 2.0 |" in page.read_text()
+    )
     monkeypatch.setattr(readme_figures.sys, "argv", ["readme_figures.py"])
     assert readme_figures.main() == 0 and page.read_text().startswith("before") and "after" in page.read_text()
 

@@ -157,9 +157,8 @@ def test_a_busy_machine_has_no_placement_but_a_result():
 
 
 def visit(state, ratio=2.0, raced=0.5):
-    return Visit(
-        state, None, 8, {"cpu": 2e-3, "minitorch": 1e-3}, [ratio, ratio * 0.99, ratio * 1.01, 0.01], raced=raced
-    )
+    seconds = {"cpu": ratio * 1e-3, "minitorch": 1e-3}
+    return Visit(state, None, 8, seconds, [ratio, ratio * 0.99, ratio * 1.01, 0.01], raced=raced)
 
 
 CASE = Case("a", lambda setup: lambda: None, family="f")

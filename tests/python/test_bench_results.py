@@ -111,3 +111,16 @@ def test_what_is_no_result_file_is_said(text, tmp_path):
     path.write_bytes(text + b"\n")
     with pytest.raises(ValueError, match=r"r\.jsonl.* is not a"):
         results.read(path)
+
+
+def test_processors_of_one_name_are_told_apart(tmp_path):
+    info = tmp_path / "cpuinfo"
+
+    def name(text):
+        info.write_text(text)
+        return machine.processor_name(info)
+
+    x86 = "processor\t: 0\ncpu family\t: {}\nmodel\t\t: 17\nmodel name\t: Abacus\n\nprocessor\t: 1\ncpu family\t: 1\n"
+    assert name(x86.format(25)) == "Abacus (family 25, model 17)" != name(x86.format(26))
+    assert name("CPU implementer\t: 0x41\nCPU part\t: 0xd40\n").endswith("(implementer 0x41, part 0xd40)")
+    assert "(" not in name("") and machine.processor_name(tmp_path / "none") == name("") != ""

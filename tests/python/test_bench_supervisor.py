@@ -96,12 +96,13 @@ def test_a_pass_is_made_in_a_process_of_its_own(folder, tmp_path):
     (folder / "bad.py").write_text(
         textwrap.dedent(f"""
         import os
+        import sys
         import torch
-        from minitorch_backend.bench import placement, suite
         from minitorch_backend.bench.case import Case, forward
 
-        suite.PASSES = 1
-        placement.find = lambda backend: None
+        if suite := sys.modules.get("minitorch_backend.bench.suite"):  # not in native's own process
+            suite.PASSES = 1
+            sys.modules["minitorch_backend.bench.placement"].find = lambda backend: None
 
         def noted(setup):
             with open({str(seen)!r}, "a") as file:

@@ -502,7 +502,10 @@ def test_the_innermost_block_is_in_force(x):
         (lambda: kernels.elementwise("x", grad=5), TypeError, "grad is an expression"),
         (lambda: kernels.elementwise("x", grad=(5,)), TypeError, "grad is an expression"),
         (lambda: kernels.elementwise(None), TypeError, "an expression is a text"),
-        (lambda: kernels.override("aten::silu", source="my/silu.cpp"), ValueError, r"give a path as pathlib\.Path"),
+        pytest.param(
+            lambda: kernels.override("aten::silu", source="my/silu.cpp"), ValueError, r"give a path as pathlib\.Path",
+            marks=needs_the_cpu,
+        ),
     ],
     ids=range(7),
 )  # fmt: skip
