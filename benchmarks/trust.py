@@ -54,6 +54,25 @@ def begin(path: pathlib.Path, limits: Limits | None, facts: dict) -> None:
         results.Writer(path, facts, limits).close()
 
 
+def note_untimed(found: dict, run: Run, path: pathlib.Path) -> None:
+    """Keep why cases were not timed. Raises SystemExit when none was: such a run tells nothing and is not kept."""
+    untimed = {r.name: f"{r.status}: {r.message}" for r in run.results.values() if not r.timed}
+    if len(untimed) == len(run.results):
+        path.unlink()
+        said = "; ".join(f"{name}: {why}" for name, why in untimed.items()) or "it has no case"
+        raise SystemExit(f"a run timed none of its cases: {said}")
+    found.setdefault("untimed", {}).update(untimed)
+
+
+def all_timed(found: dict, console: Console) -> bool:
+    """Whether there are cases, each timed in every run; says which were not."""
+    if not found["cases"]:
+        console.print("no case was timed")
+    for name, why in found.get("untimed", {}).items():
+        console.print(f"{name} was not timed in every run: {why}")
+    return bool(found["cases"]) and not found.get("untimed")
+
+
 def spread(values: list[float]) -> float:
     """Range by median."""
     return (max(values) - min(values)) / statistics.median(values)
@@ -67,6 +86,7 @@ def measure_spread(
     while found.setdefault("runs", 0) < runs:
         begin(path, limits, found["machine"])
         run = bench(["--only", only], path, console)
+        note_untimed(found, run, path)
         limits, found["machine"] = run.limits, run.machine
         found["limits"] = limits.to_json()
         for result in run.results.values():
@@ -88,13 +108,14 @@ def show_spread(found: dict, console: Console) -> bool:
     table = Table(box=None, pad_edge=False)
     for heading in ("case", "runs", "time", "ratio", "spread", "without extremes", "load", ""):
         table.add_column(heading, justify="left" if heading == "case" else "right", overflow="fold")
-    met = True
+    met = all_timed(found, console)
     for name, case in found["cases"].items():
         ratios, seconds = case["ratios"], statistics.median(case["seconds"])
         middle = sorted(ratios)[1:-1] if len(ratios) > 4 else ratios
-        good = spread(ratios) <= SPREAD
-        met = met and (good or seconds < SHORT)
+        good, whole = spread(ratios) <= SPREAD, len(ratios) == found["runs"]
+        met = met and whole and (good or seconds < SHORT)
         mark = "" if good else "short case" if seconds < SHORT else "above the goal"
+        mark += "" if whole else f" not in {found['runs'] - len(ratios)} of {found['runs']} runs"
         if apart := sum(placement in report.APART for placement in case.get("placement", [])):
             mark += f" {apart} runs with processors apart"
         table.add_row(name, str(len(ratios)), f"{1e3 * seconds:.2f} ms", f"{statistics.median(ratios):.2f}",
@@ -105,6 +126,7 @@ def show_spread(found: dict, console: Console) -> bool:
 
 def measure_self(found: dict, only: str, path: pathlib.Path, console: Console, keep: Callable[[dict], None]) -> None:
     run = bench(["--against", "self", *(["--only", only] if only else [])], path, console)
+    note_untimed(found, run, path)
     found["machine"] = run.machine
     for r in run.results.values():
         if r.timed:
@@ -117,13 +139,13 @@ def measure_self(found: dict, only: str, path: pathlib.Path, console: Console, k
 def show_self(found: dict, console: Console) -> bool:
     alarms = {name: case for name, case in found["cases"].items() if case[3]}
     count = len(found["cases"])
+    whole = all_timed(found, console)
     if not count:
-        console.print("no case was timed")
         return False
     console.print(f"{count} cases of native against itself, {len(alarms)} called different ({len(alarms) / count:.1%})")
     for name, (ratio, low, high, _, load) in alarms.items():
         console.print(f"  {name}: {ratio:.3f} ({low:.3f} – {high:.3f}), load {load:.0%}")
-    return len(alarms) <= FALSE_ALARMS * count
+    return whole and len(alarms) <= FALSE_ALARMS * count
 
 
 def start(kind: str, path: pathlib.Path, fresh: bool) -> dict:
