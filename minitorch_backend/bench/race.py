@@ -17,6 +17,7 @@ STABLE = 0.05  # a warm-up ends when two blocks differ by less
 # ... and not before so many calls: until the small bins of the C library's heap are full, what is cut off native's
 # blocks stays there, and every call takes fresh pages.
 WARM_CALLS = 24
+SLOW_CALLS = 6  # that have to do when the time is up and no two blocks were alike
 
 
 @dataclass(frozen=True)
@@ -73,19 +74,23 @@ class Lane:
             return self.clock.measure(self.work, calls)
 
     def warm_up(self, budget: Budget) -> None:
-        """Run until two blocks take the same time, then settle how many calls make a block."""
-        spent, before = 0.0, self.block(1)
-        spent += before
-        calls = done = 1
-        while spent < budget.warm:
+        """Run until two blocks take the same time, then settle how many calls make a block.
+
+        The first call, which may compile or allocate, tells nothing of the others and counts for nothing. Calls so slow
+        that the time is up before two blocks are alike go on until two are, but not beyond ``SLOW_CALLS``.
+        """
+        self.block(1)
+        spent = before = self.block(1)
+        calls, done = 1, 2
+        while True:
             if calls * before < budget.block / 4:
                 calls = max(calls + 1, int(budget.block / 4 / max(before, 1e-8)))
             now = self.block(calls)
             spent += now * calls
             done += calls
-            stable = done >= WARM_CALLS and abs(now - before) <= STABLE * before
+            alike = abs(now - before) <= STABLE * before
             before = now
-            if stable:
+            if (alike and done >= WARM_CALLS) or (spent >= budget.warm and (alike or done >= SLOW_CALLS)):
                 break
         self.calls = max(1, round(budget.block / max(before, 1e-8)))
 

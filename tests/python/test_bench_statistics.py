@@ -205,6 +205,33 @@ def test_block_has_enough_calls():
     assert 190 <= lane.calls <= 210
 
 
+class ScriptedClock:
+    """Each call takes what the list says, the last one for ever."""
+
+    def __init__(self, *seconds):
+        self.seconds, self.blocks = list(seconds), []
+
+    def measure(self, work, calls):
+        self.blocks.append(calls)
+        return self.seconds.pop(0) if len(self.seconds) > 1 else self.seconds[0]
+
+
+def test_a_first_call_that_compiles_does_not_decide():
+    clock = ScriptedClock(7.0, 3e-5, 6e-6, 5e-6)
+    lane = Lane(lambda: None, clock)
+    lane.warm_up(Budget())
+    assert lane.calls == 3000 and sum(clock.blocks) >= race.WARM_CALLS
+
+
+def test_slow_calls_are_warmed_up_too():
+    steady, settling = ScriptedClock(2.0), ScriptedClock(9.0, 3.0, 2.0, 1.5, 1.5, 1.2)
+    never = ScriptedClock(*(1.0 + number % 2 for number in range(99)))
+    for clock_, blocks in ((steady, 3), (settling, 5), (never, race.SLOW_CALLS)):
+        lane = Lane(lambda: None, clock_)
+        lane.warm_up(Budget())
+        assert clock_.blocks == [1] * blocks and lane.calls == 1
+
+
 @pytest.mark.parametrize("calls", [5, 9, 40])
 def test_an_interrupted_call_does_not_count(monkeypatch, calls):
     passed = {"seconds": 0.0, "calls": 0}
