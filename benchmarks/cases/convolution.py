@@ -34,8 +34,9 @@ def convolution(kernel, stride=1, groups=1, dilation=1, dim=2, transposed=False,
         return training(setup, run, *work) if grad else forward(run, *work)
 
     def elements(batch, inputs, outputs, extent):
-        moved = batch * (inputs * extent**dim + outputs * out(extent) ** dim) + weights(inputs, outputs)
-        return moved * (3 if grad else 1)
+        read = batch * inputs * extent**dim + weights(inputs, outputs)
+        # With backward the inputs are read twice and their gradients written, of the result its gradient is read.
+        return read * (3 if grad else 1) + batch * outputs * out(extent) ** dim * (2 if grad else 1)
 
     def weights(inputs, outputs):
         return inputs * outputs // groups * kernel**dim

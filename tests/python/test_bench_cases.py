@@ -97,6 +97,14 @@ def find(name, backend="cpu"):
 def test_what_the_cases_move():
     """Counted by hand, from the sizes of what is read and written."""
     frames = 65536 // 128 + 1
+    # With backward: inputs read twice, their gradients written; the result written, its gradient read.
+    images, weights, size = 8 * 64 * 56 * 56, 64 * 64 * 9, 512 * 512
+    assert find("convolution/3x3 8x64x64x56 f32").bytes == 4 * (2 * images + weights)
+    assert find("convolution/3x3 fwd+bwd 8x64x64x56 f32").bytes == 4 * (5 * images + 3 * weights)
+    assert find("matmul/square fwd+bwd 512x512x512 f32").bytes == 4 * (3 * 2 * size + 2 * size)
+    assert find("matmul/batched fwd+bwd 128x128x64x64 bf16").bytes == 2 * 64 * (3 * 2 * 128 * 64 + 2 * 128 * 128)
+    linear = 3 * (512 * 1024 + 1024 * 1024) + 2 * 512 * 1024
+    assert find("matmul/linear fwd+bwd 512x1024x1024 f32").bytes == 4 * linear
     assert find("fft/stft 4x65536 f32").bytes == 4 * (65536 * 4 + frames * 257 * 8)
     assert find("attention/sdpa bool mask 4x8x256x64 f32").bytes == 4 * 4 * 8 * 256 * 64 * 4 + 256 * 256
     assert find("attention/sdpa bias fwd+bwd 4x8x256x64 f32").bytes == 12 * 4 * 8 * 256 * 64 * 4 + 2 * 8 * 256 * 256 * 4
