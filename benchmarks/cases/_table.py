@@ -88,6 +88,11 @@ def binary(function: Callable[[torch.Tensor, torch.Tensor], Any]) -> Callable[..
     return lambda s, *shape: forward(function, s.normal(*shape), s.normal(*shape))
 
 
+def into(function: Callable[..., Any]) -> Callable[..., Work]:
+    """A function of one tensor of the size given, into a tensor that is there: nothing is allocated."""
+    return lambda s, *shape: forward(lambda x, y: function(x, out=y), s.normal(*shape), s.normal(*shape))
+
+
 def differentiated(function: Callable[[torch.Tensor], torch.Tensor]) -> Callable[..., Work]:
     """Forward and backward of a function of one tensor."""
     return lambda s, *shape: training(s, function, s.normal(*shape, grad=True))

@@ -19,6 +19,11 @@ CASES = [
     *cases("transpose", unary(lambda x: x.t().contiguous()), (SQUARE,), (GPU_SQUARE,), elements=times(2), quick=True),
     *cases("transpose", unary(lambda x: x.t().contiguous()), (SQUARE,), (GPU_SQUARE,), dtype=torch.bfloat16,
            elements=times(2)),
+    # Beside those whose outputs native gets page by page from the system: the copy alone.
+    *cases("transpose into", lambda s, m, n: forward(lambda x, y: y.copy_(x.t()), s.normal(m, n), s.normal(n, m)), (SQUARE,),
+           elements=times(2)),
+    *cases("f32 into bf16", lambda s, n: forward(lambda x, y: y.copy_(x), s.normal(n), s.normal(n, dtype=torch.bfloat16)),
+           (LARGE,), bytes=times(6)),
     *cases("to channels_last", unary(lambda x: x.contiguous(memory_format=torch.channels_last)), (IMAGES,), (GPU_IMAGES,),
            elements=times(2)),
     *cases("from channels_last",

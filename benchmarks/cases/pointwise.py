@@ -3,7 +3,7 @@
 import torch
 import torch.nn.functional as F
 
-from benchmarks.cases._table import binary, cases, differentiated, times, unary
+from benchmarks.cases._table import binary, cases, differentiated, into, times, unary
 from minitorch_backend.bench.case import forward
 
 LARGE, CACHED, GPU = 2**24, 2**16, 2**27
@@ -26,6 +26,12 @@ CASES = [
     *(case for name, function in (("exp", torch.exp), ("tanh", torch.tanh), ("sigmoid", torch.sigmoid), ("gelu", F.gelu))
       for case in cases(name, unary(function), (LARGE, CACHED), (GPU,), elements=times(2), flops=ONE, floor=1.0,
                         cuda_floor=0.95, quick=name in ("exp", "gelu"))),
+    # Beside those whose outputs native gets page by page from the system: the kernel alone.
+    *(case for name, function in (("exp", torch.exp), ("gelu", torch._C._nn.gelu))
+      for case in cases(f"{name} out=", into(function), (LARGE,), elements=times(2), flops=ONE)),
+    *cases("add out=", lambda s, n: forward(lambda x, y, z: torch.add(x, y, out=z), *(s.normal(n) for _ in range(3))),
+           (LARGE,), elements=times(3), flops=ONE),
+    *cases("relu_", unary(torch.relu_), (LARGE,), elements=times(2), distinct=ONE, access="update", flops=ONE),
     *cases("gelu", unary(F.gelu), (), (GPU,), dtype=torch.bfloat16, elements=times(2), flops=ONE, cuda_floor=0.95),
     *cases("add channels", lambda s, b, c, h, w: forward(torch.add, s.normal(b, c, h, w), s.normal(c, 1, 1)),
            ((8, 64, 112, 112),), ((64, 64, 112, 112),), elements=times(2), flops=ONE),

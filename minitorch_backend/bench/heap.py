@@ -4,10 +4,12 @@ glibc takes blocks above a threshold from the system, page by page anew in every
 which it keeps. The threshold grows with what was freed so far, up to 32 MiB, and the heap's end goes back to the system
 whenever enough of it is free. So one process faults in every large output and the next one none, by chance: native's
 softmax of 16 MiB takes 1.8 ms in one and 8 in another. A race against either is decided by a coin. Pinned, the
-threshold stands where the rule of glibc itself ends, and nothing is given back: the best that native can have.
+threshold stands where the rule of glibc itself ends, and nothing is given back.
 
 Blocks above the threshold still come from the heap where earlier cases left room for them: an addition to 64 MiB takes
-3 ms then, and 20 in a young process. So that room is filled while a case is raced.
+3 ms then, and 20 in a young process. So that room is filled while a case is raced. Native then faults in every output
+of 32 MiB and more, as it does by default in a young process: such a case races the allocators, not the kernels, and
+docs/bench.md says which they are. With a higher threshold native could keep that memory too.
 """
 
 import contextlib
