@@ -37,6 +37,7 @@ def mark(result: Result) -> str:
     found += [f"machine busy ({result.load:.0%})"] if result.busy else []
     found += ["ran on native"] if result.fallbacks else []
     found += [report.APART[result.placement]] if result.placement in report.APART else []
+    found += [f"{report.UNLIKE}: {result.unlike}"] if result.unlike else []
     return ", ".join(found)
 
 

@@ -18,7 +18,7 @@ from benchmarks.models.lstm import LSTM
 from benchmarks.models.mlp import CNN, MLP
 from benchmarks.models.resnet import ResNet50
 from benchmarks.models.vit import ViT
-from minitorch_backend.bench.case import Case, Setup, Work, forward, short, training
+from minitorch_backend.bench.case import Case, Later, Setup, Work, forward, short, training
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "examples"))
 
@@ -73,6 +73,15 @@ def model(name, build, shape, classes, backend, dtype=torch.float32, floor=None,
     ]
 
 
+def left(network: torch.nn.Module) -> Later:
+    """What a step leaves, to be compared: gradients, clipped where they are, and how far the parameters went."""
+    parameters = list(network.parameters())
+    before = [p.detach().clone() for p in parameters]
+    return Later(
+        lambda: [[p.grad for p in parameters], [p.detach() - b for p, b in zip(parameters, before, strict=True)]]
+    )
+
+
 def step(name, build, shape, classes, backend, optimizer, floor=None, last=False):
     """A training step under autocast to bf16: zero_grad, forward, cross-entropy, backward, optimizer. last: channels_last."""
     data = tokens(*shape, classes) if build in LANGUAGE_MODELS else images(*shape, classes=classes)
@@ -83,15 +92,16 @@ def step(name, build, shape, classes, backend, optimizer, floor=None, last=False
         if last:
             network, x = (t.to(memory_format=torch.channels_last) for t in (network, x))
         chosen = optimizer(network.parameters())
+        later = left(network)
 
-        def work() -> torch.Tensor:
+        def work() -> tuple:
             chosen.zero_grad()
             with torch.autocast(setup.device.type, BF16, enabled=not setup.reference):
                 scores = network(x).flatten(0, -2)
             loss = F.cross_entropy(scores if setup.reference else scores.float(), target.flatten())
             loss.backward()
             chosen.step()
-            return loss.detach()
+            return loss.detach(), later
 
         return work
 
@@ -146,10 +156,11 @@ def demo(task_name: str) -> Callable[[Setup], Work]:
         if setup.reference:
             run.model.double()
         x, y = (setup.place(t) for t in task.batch(torch.Generator().manual_seed(0)))
+        later = left(run.model)
 
-        def work() -> torch.Tensor:
+        def work() -> tuple:
             torch.manual_seed(0)
-            return torch.tensor(run.step(x, y), dtype=torch.float64 if setup.reference else torch.float32)
+            return torch.tensor(run.step(x, y), dtype=torch.float64 if setup.reference else torch.float32), later
 
         return work
 

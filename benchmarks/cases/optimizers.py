@@ -6,8 +6,9 @@ Bytes: parameter, gradient and state read, parameter and state written. Operatio
 import torch
 
 from benchmarks.cases._table import cases
-from minitorch_backend.bench.case import Setup
+from minitorch_backend.bench.case import Later, Setup
 
+FACTORS = (-0.5, 3.0)  # of each gradient by the one before, in the steps that are compared
 CPU_WIDTH, GPU_WIDTH = 384, 1024  # of 6 layers, 12 width² parameters each
 
 
@@ -29,11 +30,22 @@ def count(width: int) -> int:
 def step(optimizer, **options):
     def make(setup, width):
         params = parameters(setup, width)
+        before = [p.detach().clone() for p in params]
         chosen = optimizer(params, lr=1e-4, **options)
+
+        def compared():
+            """What two more steps give, whose gradients are others: alike ones hide what the state is good for."""
+            for factor in FACTORS:
+                for p in params:
+                    p.grad.mul_(factor)
+                chosen.step()
+            return [[p.detach() - b for p, b in zip(params, before, strict=True)], [chosen.state[p] for p in params]]
+
+        later = Later(compared)
 
         def work():
             chosen.step()
-            return params
+            return later
 
         return work
 
@@ -49,8 +61,14 @@ def fused_here(setup, width):
 def clip(setup, width):
     params = parameters(setup, width)
 
+    def compared():
+        """A norm that is exceeded, so that the gradients change."""
+        return [torch.nn.utils.clip_grad_norm_(params, 1.0), [p.grad for p in params]]
+
+    later = Later(compared)
+
     def work():
-        return torch.nn.utils.clip_grad_norm_(params, 1e9)
+        return torch.nn.utils.clip_grad_norm_(params, 1e9), later
 
     return work
 
@@ -71,7 +89,7 @@ CASES = [
     *cases("SGD momentum foreach", step(torch.optim.SGD, momentum=0.9, foreach=True), *SIZES, **states(1, 4)),
     *cases("Adam", step(torch.optim.Adam), *SIZES, quick=True, **states(2, 12)),
     *cases("AdamW foreach", step(torch.optim.AdamW, foreach=True), *SIZES, **states(2, 12)),
-    *cases("AdamW fused against foreach", fused_here, *SIZES, cuda_floor=1.5, **states(2, 12)),
+    *cases("AdamW fused against foreach", fused_here, *SIZES, cuda_floor=1.5, unlike="ours fused, native foreach", **states(2, 12)),
     *cases("AdamW fused", step(torch.optim.AdamW, fused=True), *SIZES, **states(2, 12)),
     *cases("AdamW one by one", step(torch.optim.AdamW, foreach=False, fused=False), *SIZES, **states(2, 12)),
     *cases("RMSprop", step(torch.optim.RMSprop, foreach=True), *SIZES, **states(1, 8)),

@@ -133,6 +133,13 @@ def fast_initialisation() -> Iterator[None]:
         torch.nn.init.trunc_normal_ = original
 
 
+@dataclass(frozen=True)
+class Later:
+    """A part of a result, gathered only where results are compared: the work that is timed does not do it."""
+
+    gather: Callable[[], Any]
+
+
 def forward(function: Callable[..., Any], *inputs: Any) -> Work:
     """The work of calling a function. Nothing is added to the call, so its inputs must not require gradients."""
     return functools.partial(function, *inputs)
@@ -143,16 +150,29 @@ def training(setup: Setup, function: Callable[..., torch.Tensor], *inputs: Any, 
     leaves = [t for t in (*inputs, *parameters) if isinstance(t, torch.Tensor) and t.requires_grad]
     seed: list[torch.Tensor] = []
 
+    def make_seed(result: torch.Tensor) -> None:
+        if not seed:
+            seed.append(torch.ones_like(result) if result.dim() == 0 else _gradient(setup, result))
+
     def work() -> Any:
         for leaf in leaves:
             leaf.grad = None
         result = function(*inputs)
-        if not seed:
-            seed.append(torch.ones_like(result) if result.dim() == 0 else _gradient(setup, result))
+        make_seed(result)
         result.backward(seed[0])
         return [result.detach(), *(leaf.grad for leaf in leaves)]
 
+    @torch.no_grad()
+    def ready() -> None:
+        make_seed(function(*inputs))
+
+    work.ready = ready
     return work
+
+
+def make_ready(work: Work) -> None:
+    """Have what a first call of the work would make beside it, the gradient that it starts from: none of its memory."""
+    getattr(work, "ready", lambda: None)()
 
 
 def compile_work(work: Work) -> Work:
@@ -177,7 +197,8 @@ class Case:
     arithmetic peak that ``flops`` is a share of, or else ``arithmetic`` ("tf32"). ``floor`` is a ratio that the case
     must not fall below, ``memory_floor`` the same for peak memory.
     ``check`` is "float64", "native" (random numbers: the same seed gives the same numbers) or
-    "none" with the reason in ``unchecked``. ``cold`` empties the GPU's L2 cache before each call.
+    "none" with the reason in ``unchecked``. ``unlike`` says in what the sides' work differs where it is
+    not the same: such a case counts in no mean and no summary. ``cold`` empties the GPU's L2 cache before each call.
     """
 
     name: str
@@ -191,6 +212,7 @@ class Case:
     backends: tuple[str, ...] = ("cpu",)
     check: str = "float64"
     unchecked: str = ""
+    unlike: str = ""
     floor: float | None = None
     memory_floor: float | None = None
     quick: bool = False

@@ -25,6 +25,7 @@ from minitorch_backend.kernels.errors import CompileError
 
 NOT_REACHED = "No case that was tried calls the kernel; name some with --only."
 NOTHING_COMPARED = "the older run has no case that could be compared"
+APART = "the processors were near each other in one of the runs only"
 RIVALS = ("native", "cpu", "cuda", "compile", "self")
 
 
@@ -198,7 +199,9 @@ def gate(done: list[Result], old: Run | None, new: Run, force: bool, console: Co
             console.print(f"compared although {reason}", style="yellow")
         changes = results.compare(old, new)
         report.show(console, report.changes_table(changes))
-        if all(change.verdict == "new" for change in changes):
+        if apart := [change.name for change in changes if change.verdict == "apart"]:
+            console.print(f"{len(apart)} of {len(changes)} cases were not judged: {APART}", style="yellow")
+        if all(change.verdict in ("new", "apart") for change in changes):
             problems.append(NOTHING_COMPARED)
         if worse := [change.name for change in changes if change.regression]:
             problems.append(f"slower than in the older run: {', '.join(worse)}")
@@ -387,15 +390,16 @@ class Command:
     def conditions(self, sides: list[Side]) -> dict:
         """What a result file says besides machine and versions: native's memory, and who raced."""
         policy = heap.set_policy(self.malloc, self.backend)
-        return {"malloc": policy, "rival": sides[0].name, "ours": sides[-1].name}
+        raced = {"malloc": policy, "rival": sides[0].name, "ours": sides[-1].name}
+        return raced | {"quick": True} if self.quick else raced
 
     def earlier(self, facts: dict) -> Run | None:
         """The run that --resume goes on with. Raises ClickException when it was of something else."""
         if not self.resume or not self.json_path.exists():
             return None
         run = read_run(self.json_path)
-        # A pass of the same run goes on whatever became of the source tree meanwhile.
-        same = machine.SAME if supervisor.carried() else (*machine.SAME, "commit")
+        # A pass of the same run goes on whatever became of the source tree meanwhile. Visits of --quick are short ones.
+        same = (*machine.SAME, "quick") if supervisor.carried() else (*machine.SAME, "quick", "commit")
         found = machine.differences(run.machine | results.sides(run), facts, same)
         if found:
             raise click.ClickException(f"{self.json_path} cannot be resumed, it is of another run: {'; '.join(found)}")

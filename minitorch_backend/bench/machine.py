@@ -1,8 +1,6 @@
 """What a result was measured on, and whether the machine was free to measure."""
 
 import contextlib
-import hashlib
-import json
 import os
 import pathlib
 import platform
@@ -10,6 +8,7 @@ import re
 import subprocess
 import time
 from dataclasses import dataclass
+from typing import Any
 
 import psutil
 import torch
@@ -20,6 +19,7 @@ ENVIRONMENT = (
     "MALLOC_MMAP_THRESHOLD_", "MALLOC_TRIM_THRESHOLD_", "MALLOC_ARENA_MAX", "LD_PRELOAD",
 )  # fmt: skip
 KIND = ("cpu family", "model", "CPU implementer", "CPU part")  # x86's and Arm's, of /proc/cpuinfo
+DRIVER = pathlib.Path("/proc/driver/nvidia/version")
 BUSY = 0.15  # share of the processors that others may use while a case is timed
 
 
@@ -48,6 +48,14 @@ def commit() -> str:
     return git("rev-parse", "HEAD") + ("+" if changed else "")
 
 
+def driver() -> str:
+    """Version of the GPU's driver; "" where there is none."""
+    if not DRIVER.exists():
+        return ""
+    found = re.search(r"Module.*?\s(\d+\.[\d.]+)", DRIVER.read_text(errors="replace"))
+    return found.group(1) if found else ""
+
+
 def describe() -> dict:
     """Machine, versions and commit, as they go into a result file."""
     import minitorch_backend
@@ -72,6 +80,8 @@ def describe() -> dict:
         "commit": commit(),
         "date": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
     }
+    if version := driver():
+        facts["driver"] = version
     if torch.cuda.is_available():
         facts["cuda"] = torch.version.cuda
         facts["gpu"] = torch.cuda.get_device_name(0)
@@ -79,24 +89,26 @@ def describe() -> dict:
 
 
 # Results of runs that differ in one of these cannot be compared as if only our code had changed.
-SAME_MACHINE = ("processor", "processors", "device", "backend", "isa", "threads", "gpu")
-SAME_VERSION = ("torch", "cuda")
+SAME_MACHINE = ("processor", "processors", "memory", "device", "backend", "isa", "threads", "gpu")
+SAME_VERSION = ("torch", "cuda", "driver")
 SAME_POLICY = ("malloc", "environment")
 SAME_SIDES = ("rival", "ours", "kernel")  # kernel: a user's file that is one of the sides
 SAME = (*SAME_MACHINE, *SAME_VERSION, *SAME_POLICY, *SAME_SIDES)
-MISSING = {"malloc": "default", "environment": {}}  # of files from before these were kept
+MISSING = {"malloc": "default", "environment": {}, "quick": False}  # of files from before these were kept
+UNKNOWN = ("memory", "driver")  # ... and what may have been anything in these
+
+
+def _differ(key: str, one: Any, other: Any) -> bool:
+    if key == "memory":  # a kernel keeps some of it for itself, more or less from start to start
+        return abs(one - other) > 0.05 * max(one, other)
+    return one != other
 
 
 def differences(a: dict, b: dict, keys: tuple[str, ...] = SAME) -> list[str]:
     """In what two machines, versions, ways to measure or races differ, as sentences."""
+    keys = tuple(key for key in keys if key not in UNKNOWN or (key in a and key in b))
     values = [(key, *(facts.get(key, MISSING.get(key)) for facts in (a, b))) for key in keys]
-    return [f"{key}: {one} and {other}" for key, one, other in values if one != other]
-
-
-def identity(machine: dict) -> str:
-    """A short name of the machine for caches and files."""
-    keys = {key: machine.get(key) for key in SAME_MACHINE}
-    return hashlib.sha256(json.dumps(keys, sort_keys=True).encode()).hexdigest()[:12]
+    return [f"{key}: {one} and {other}" for key, one, other in values if _differ(key, one, other)]
 
 
 @dataclass

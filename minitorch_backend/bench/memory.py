@@ -13,7 +13,7 @@ from typing import Any
 import torch
 
 from minitorch_backend._glibc import glibc
-from minitorch_backend.bench.case import Work
+from minitorch_backend.bench.case import Work, make_ready
 from minitorch_backend.bench.clock import device_module, is_gpu, synchronize
 
 STATUS = pathlib.Path("/proc/self/status")
@@ -51,7 +51,11 @@ def minitorch() -> Any:
 
 
 def peak(work: Work, device: torch.device) -> int | None:
-    """Bytes by which one call raises the memory in use at its highest; None where it cannot be told."""
+    """Bytes by which one call raises the memory in use at its highest; None where it cannot be told.
+
+    What the harness adds to the work, a gradient to start from, is there before.
+    """
+    make_ready(work)
     if is_gpu(device):
         module = device_module(device)
         synchronize(device)

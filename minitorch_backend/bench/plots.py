@@ -26,10 +26,10 @@ def geometric_mean(values: list[float]) -> float:
 
 
 def families(results: list[Result]) -> dict[str, list[Result]]:
-    """The timed results by family, families in the order of their names."""
+    """The timed results by family, families in the order of their names; only of sides that do the same work."""
     found: dict[str, list[Result]] = {}
     for result in sorted(results, key=lambda r: r.family):
-        if result.timed:
+        if result.timed and not result.unlike:
             found.setdefault(result.family, []).append(result)
     return found
 
@@ -67,7 +67,7 @@ def roofline(run: Run, path: pathlib.Path) -> None:
     """Operations a second over operations a byte, each case under the roof that its working set has."""
     plt = _pyplot()
     figure, axis = plt.subplots(figsize=(9, 5.5))
-    results = [r for r in run.results.values() if r.timed and r.bytes and r.flops]
+    results = [r for r in run.results.values() if r.timed and not r.unlike and r.bytes and r.flops]
     ours = "minitorch"
     for number, (family, members) in enumerate(families(results).items()):
         x = [r.flops / r.bytes for r in members]

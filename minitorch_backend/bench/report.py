@@ -68,6 +68,9 @@ def rate(value: float, unit: str) -> str:
 APART = {placement.FAR: "processors far apart", placement.MIXED: "processors moved"}
 
 
+UNLIKE = "not the same work"
+
+
 def marks(result: Result) -> Text:
     """What has to be known about a result besides its figures."""
     found = []
@@ -81,6 +84,8 @@ def marks(result: Result) -> Text:
         found.append(Text(f"machine busy ({result.load:.0%})", "yellow"))
     if result.placement in APART:
         found.append(Text(APART[result.placement], "yellow"))
+    if result.unlike:
+        found.append(Text(f"{UNLIKE}: {result.unlike}", "yellow"))
     if result.timed and result.unchecked:
         found.append(Text("not compared"))
     return Text(", ").join(found)
@@ -134,13 +139,16 @@ def limits_table(limits: Limits) -> Table:
 
 
 def summary(results: list[Result], rival: str) -> str:
-    timed = [r for r in results if r.timed]
+    measured = [r for r in results if r.timed]
+    timed = [r for r in measured if not r.unlike]
     faster = sum(1 for r in timed if r.estimate.significant and r.ratio > 1)
     slower = sum(1 for r in timed if r.estimate.significant and r.ratio < 1)
     text = f"{len(timed)} cases: faster than {rival} in {faster}, slower in {slower}, within {SAME:.0%} or noise in "
     text += str(len(timed) - faster - slower)
-    if broken := len(results) - len(timed):
+    if broken := len(results) - len(measured):
         text += f"; {broken} not timed"
+    if unlike := len(measured) - len(timed):
+        text += f"; {unlike} of sides that do not do the same work, not counted"
     if busy := sum(r.busy for r in results):
         text += f". The machine was too busy for {busy} of them: measure again"
     if apart := sum(r.placement in APART for r in timed):

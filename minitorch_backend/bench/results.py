@@ -4,8 +4,10 @@ import contextlib
 import json
 import math
 import pathlib
+import types
+import typing
 from collections.abc import Iterable
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, fields
 from typing import Any, TextIO
 
 from minitorch_backend.bench import machine
@@ -14,6 +16,35 @@ from minitorch_backend.bench.statistics import Estimate, verdict
 
 FORMAT = 2
 READABLE = (1, 2)  # 1 knew one visit a case and nothing of where the processors were
+
+
+def fits(value: Any, kind: Any) -> bool:
+    """Whether a value is of a type as dataclasses here have it: a plain one, a list or dict of them, or this | that."""
+    origin, inside = typing.get_origin(kind), typing.get_args(kind)
+    if origin is types.UnionType:
+        return any(fits(value, one) for one in inside)
+    if origin is list:
+        return isinstance(value, list) and all(fits(item, inside[0]) for item in value)
+    if origin is dict:
+        return isinstance(value, dict) and all(fits(k, inside[0]) and fits(v, inside[1]) for k, v in value.items())
+    if kind in (int, float):
+        return isinstance(value, (int, kind)) and not isinstance(value, bool)
+    return isinstance(value, kind)
+
+
+def _check_types(made: Any) -> None:
+    for each in fields(made):
+        if not fits(value := getattr(made, each.name), each.type):
+            shown = each.type.__name__ if isinstance(each.type, type) and not typing.get_args(each.type) else each.type
+            raise TypeError(f"{each.name} is {value!r}, which is not {shown}")
+
+
+def _check_figures(seconds: dict[str, float], ratio: float | None, low: float | None, high: float | None) -> None:
+    for what, value in (*seconds.items(), ("ratio", ratio), ("high", high)):
+        if value is not None and not value > 0:
+            raise ValueError(f"{what} is {value!r}, not above 0")
+    if low is not None and not low >= 0:
+        raise ValueError(f"low is {low!r}, below 0")
 
 
 @dataclass
@@ -45,6 +76,16 @@ class Visit:
     def estimate(self) -> Estimate:
         return Estimate(*self.ratio)
 
+    @classmethod
+    def from_json(cls, data: dict) -> "Visit":
+        """Raises ValueError or TypeError for what is no visit. JSON has no infinities."""
+        made = cls(**data)
+        made.ratio = [math.inf if figure is None else figure for figure in made.ratio]
+        made.others = {name: [math.inf if f is None else f for f in found] for name, found in made.others.items()}
+        _check_types(made)
+        _check_figures(made.seconds, *made.ratio[:3])
+        return made
+
 
 @dataclass
 class Result:
@@ -54,8 +95,8 @@ class Result:
     ``seconds``: side -> time of a call. ``ratio`` with ``low`` and ``high``: the rival's time by minitorch's.
     ``share``: of the limit named in ``bound``, 0 to 1. ``peak``: side -> bytes. ``errors``: side -> error relative to
     float64. ``load``: share of the processors that other programs used meanwhile; ``busy`` says that it was too much.
-    ``took``: seconds that the whole case took. ``judged``: whether errors and peak are there. ``placement``: of the
-    processors in the visits that the figures are from. ``rounds``: of these.
+    ``unlike``: in what the sides' work differs. ``took``: seconds that the whole case took. ``judged``: whether errors
+    and peak are there. ``placement``: of the processors in the visits that the figures are from. ``rounds``: of these.
     """
 
     name: str
@@ -77,6 +118,7 @@ class Result:
     peak: dict[str, int | None] = field(default_factory=dict)
     errors: dict[str, float | None] = field(default_factory=dict)
     unchecked: str = ""
+    unlike: str = ""
     floor: float | None = None
     memory_floor: float | None = None
     load: float = 0.0
@@ -89,7 +131,11 @@ class Result:
 
     @classmethod
     def from_json(cls, data: dict) -> "Result":
-        return cls(**{**data, "visits": [Visit(**visit) for visit in data.get("visits", [])]})
+        """Raises ValueError or TypeError for what is no result."""
+        made = cls(**{**data, "visits": [Visit.from_json(visit) for visit in data.get("visits", [])]})
+        _check_types(made)
+        _check_figures(made.seconds, made.ratio, made.low, made.high)
+        return made
 
     @property
     def estimate(self) -> Estimate | None:
@@ -212,6 +258,7 @@ def read(path: pathlib.Path) -> Run:
                 facts = data
             elif kind == "limits":
                 limits = Limits.from_json(data)
+                _check_types(limits)
             elif kind == "case":
                 result = Result.from_json(data)
                 results[result.name] = result

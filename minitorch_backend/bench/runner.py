@@ -10,6 +10,7 @@ from dataclasses import astuple, dataclass, field, replace
 
 import torch
 
+from minitorch_backend import _C
 from minitorch_backend.bench import accuracy, heap, memory, race, statistics
 from minitorch_backend.bench.accuracy import Accuracy
 from minitorch_backend.bench.case import Case, Work, compile_work, remembered_draws
@@ -81,12 +82,12 @@ class Runner:
         return result
 
     def start(self, case: Case) -> Result:
-        """What a case's visits are gathered in. Floors are of ours against native as it is."""
-        floored = self.sides[0].name in ("cpu", "cuda") and self.sides[-1].name == OURS.name
+        """What a case's visits are gathered in. Floors are of ours against native as it is, on what ours runs on."""
+        floored = self.sides[0].name == _C.backend_name() and self.sides[-1].name == OURS.name
         return Result(
             case.full_name, case.family, rival=self.sides[0].name, bytes=case.bytes, flops=case.flops,
             dtype=str(case.dtype).removeprefix("torch."), floor=case.floor if floored else None,
-            memory_floor=case.memory_floor if floored else None, unchecked=case.unchecked,
+            memory_floor=case.memory_floor if floored else None, unchecked=case.unchecked, unlike=case.unlike,
         )  # fmt: skip
 
     def wants(self, result: Result, in_time: bool = True) -> bool:

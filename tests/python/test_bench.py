@@ -41,6 +41,14 @@ def test_a_case_is_judged_timed_and_weighed():
     )
 
 
+def test_what_the_harness_adds_is_no_memory_of_the_work():
+    n = 2**22  # a result and a gradient of 16 MiB each; the gradient that backward starts from is as large
+    made = Case("double", lambda s: training(s, lambda x: x * 2, s.normal(n, grad=True)), family="x")
+    result = run_one(made)
+    assert result.peak["minitorch"] == pytest.approx(8 * n, rel=0.1)
+    assert result.peak["cpu"] == pytest.approx(8 * n, rel=0.2)
+
+
 def test_gradients_belong_to_the_result():
     work = training(Setup(torch.device("cpu")), lambda x: (x * x).sum(), x := torch.randn(4, requires_grad=True))
     value, grad = work()
@@ -264,6 +272,24 @@ def test_an_interrupted_run_goes_on(folder, quick_limits, tmp_path):
     assert list(results.read(out).results) == ["tiny/exp", "tiny/floored"]
 
 
+def test_the_short_visits_of_a_rough_look_are_not_kept(folder, quick_limits, tmp_path):
+    out = tmp_path / "r.jsonl"
+    arguments = ("--cases", folder, "--only", "exp", "--json", out)
+    assert invoke(*arguments, "--quick").exit_code == 0 and results.read(out).machine["quick"]
+    assert invoke(*arguments, "--quick", "--resume").exit_code == 0
+    found = invoke(*arguments, "--resume")
+    assert found.exit_code == 1 and "quick: True and False" in found.output
+    assert invoke("--cases", folder, "--only", "exp", "--json", tmp_path / "n.jsonl", "--compare", out).exit_code == 0
+
+
+def test_cases_of_unlike_work_are_not_counted():
+    made = [Result(f"f/{name}", "f", rival="cpu", ratio=2.0, low=1.9, high=2.1, unlike=unlike)
+            for name, unlike in (("a", ""), ("b", "ours fused"))]  # fmt: skip
+    text = report.summary(made, "cpu")
+    assert text.startswith("1 cases: faster than cpu in 1,") and "1 of sides that do not do the same work" in text
+    assert [report.marks(result).plain for result in made] == ["", "not the same work: ours fused"]
+
+
 def test_a_run_is_resumed_only_as_the_same_race(folder, quick_limits, tmp_path):
     out = tmp_path / "r.jsonl"
     arguments = ("--cases", folder, "--only", "exp", "--json", out)
@@ -334,6 +360,14 @@ def test_floors_are_native_s(folder, quick_limits, tmp_path):
     arguments = ("--cases", folder, "--only", "floored", "--json", tmp_path / "r.jsonl")
     assert "below its floor" in invoke(*arguments).output
     assert "below" not in invoke(*arguments, "--against", "self").output
+
+
+def test_floors_are_for_the_same_hardware(monkeypatch):
+    made = Case("a", lambda s: None, floor=2.0, memory_floor=1.0)
+    for backend, floor in (("cpu", 2.0), ("cuda", None)):
+        monkeypatch.setattr(runner._C, "backend_name", lambda backend=backend: backend)
+        result = runner.Runner([runner.Side("cpu", torch.device("cpu")), runner.OURS], limits.Limits()).start(made)
+        assert result.floor == floor and (result.memory_floor is None) == (floor is None)
 
 
 def test_wrong_calls_are_said_before_anything_is_measured(folder, monkeypatch, tmp_path):

@@ -18,6 +18,12 @@ def test_plots(tmp_path):
                          bytes=1e6, flops=1e7)
         for f, r in (("x", 2.0), ("y", 0.5))
     }  # fmt: skip
+    made["x/b"] = Result(
+        "x/b", "x", rival="cpu", seconds={"minitorch": 1e-3}, ratio=9.0, low=9.0, high=9.0, unlike="fused"
+    )
+    assert {name: [r.name for r in found] for name, found in plots.families(list(made.values())).items()} == {
+        "x": ["x/a"], "y": ["y/a"],
+    }  # fmt: skip
     run = Run({"rival": "cpu"}, limits.Limits({2**20: 1e11, 2**28: 1e10}, {}, {"float32": 1e11}), made)
     for path in plots.save(run, tmp_path):
         assert path.stat().st_size > 5000 and isinstance(path, pathlib.Path)
@@ -54,6 +60,7 @@ def test_page_has_a_chapter_for_each_run_and_quotes_trust(tmp_path):
         writer.add(Result("f/fast", "f", rival=rival, seconds={rival: 2e-3, "minitorch": 1e-3}, ratio=2.0, low=1.9,
                           high=2.1, bytes=1e6, flops=1e7, took=120.0))  # fmt: skip
         writer.add(Result("f/broken", "f", status="failed", message="out of beads"))
+        writer.add(Result("f/other", "f", rival=rival, ratio=9.0, low=8.0, high=10.0, unlike="ours fused"))
         writer.close()
     case = {"ratios": [2.0, 2.02, 2.04], "seconds": [1e-3] * 3, "load": [0.0] * 3}
     (tmp_path / "trust-spread.json").write_text(
@@ -65,6 +72,7 @@ def test_page_has_a_chapter_for_each_run_and_quotes_trust(tmp_path):
     text = (tmp_path / "page.md").read_text()
     assert text.index("## Abacus, CPU: cpu") < text.index("## Abacus, CUDA: cuda") and "2 minutes" in text
     assert text.count("**2.00** (1.90 – 2.10)") == 2 and text.count("failed: out of beads") == 2
+    assert text.count("| not the same work: ours fused |") == 2 and text.count("| f | 1 | 2.00 |") == 2
     for picture in ("cpu-ratios", "cpu-roofline", "cuda-ratios", "cuda-roofline"):
         assert f"images/{picture}.png" in text and (tmp_path / "images" / f"{picture}.png").stat().st_size > 5000
     assert "in 2 cases: 1 were called different: f/fast (1.200)" in text and "| f/fast | 1 ms | 2.02 | 2.0% |" in text
@@ -125,6 +133,44 @@ def test_spread_and_false_alarms_are_judged(monkeypatch, tmp_path):
         found = trust.start("self", tmp_path / "no.json", False)
         trust.measure_self(found, "", part, console, keep)
         assert trust.show_self(found, console) == good
+
+
+def test_a_run_that_timed_nothing_is_no_success(monkeypatch, tmp_path):
+    from rich.console import Console
+
+    from benchmarks import trust
+
+    console, part, keep = Console(record=True, width=200), tmp_path / "part", lambda found: None
+
+    def run(*names):
+        """Cases f/a and f/b, of which these are timed."""
+        part.touch()
+        made = {
+            name: Result(name, "f", rival="cpu", seconds={"cpu": 2e-3}, ratio=1.0, low=1.0, high=1.0)
+            if name in names else Result(name, "f", status="failed", message="out of beads")
+            for name in ("f/a", "f/b")
+        }  # fmt: skip
+        return Run({"device": "x"}, limits.Limits(), made)
+
+    def found_in(kind, measure, *runs):
+        left = iter(runs)
+        monkeypatch.setattr(trust, "bench", lambda arguments, path, console: run(*next(left)))
+        found = trust.start(kind, tmp_path / "no.json", False)
+        measure(found, *([len(runs)] if kind == "spread" else []), "", part, console, keep)
+        return found
+
+    for kind, measure, show in (("spread", trust.measure_spread, trust.show_spread),
+                                ("self", trust.measure_self, trust.show_self)):  # fmt: skip
+        with pytest.raises(SystemExit, match="timed none of its cases: f/a: failed: out of beads"):
+            found_in(kind, measure, ())
+        assert not part.exists()
+        assert show(found_in(kind, measure, ("f/a", "f/b")), console)
+        assert not show(found_in(kind, measure, ("f/a",)), console)
+        assert "f/b was not timed in every run: failed: out of beads" in console.export_text()
+        assert not show({"cases": {}, "runs": 0}, console) and "no case was timed" in console.export_text()
+    # A case that an earlier run knew and a later one does not have.
+    lacking = {"runs": 2, "cases": {"f/a": {"ratios": [1.0], "seconds": [1e-5], "load": [0.0]}}}
+    assert not trust.show_spread(lacking, console) and "not in 1 of 2 runs" in console.export_text()
 
 
 def test_trust_goes_on_where_it_was(tmp_path):

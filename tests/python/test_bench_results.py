@@ -105,6 +105,73 @@ def test_a_comparison_of_nothing_is_an_error():
         command.check_common(raced(), ["f/b", "f/c"])
 
 
+def test_a_comparison_that_judges_no_case_is_an_error():
+    """Processors that were near in one run and far in the other."""
+    console = Console(record=True, width=200)
+    old, new = raced(), raced()
+    old.results["f/a"].placement, new.results["f/a"].placement = "near", "far"
+    for run in (old, new):
+        run.results["f/b"] = Result("f/b", "f", rival="cpu", ratio=1.0, low=0.9, high=1.1)
+    assert command.gate([], old, new, False, console) == []
+    assert "1 of 2 cases were not judged: the processors" in console.export_text()
+    new.results["f/b"].name = "f/c"
+    del old.results["f/b"]
+    assert command.gate([], old, new, False, console) == [command.NOTHING_COMPARED]
+
+
+WRONG_VALUES = {
+    "ratio of text": ({"ratio": "2"}, "ratio is '2', which is not float | None"),
+    "no ratio": ({"ratio": 0}, "ratio is 0, not above 0"),
+    "negative": ({"low": -1.0}, "low is -1.0, below 0"),
+    "not a number": ({"high": math.nan}, "high is nan, not above 0"),
+    "times": ({"seconds": {"cpu": "1 ms"}}, "seconds is {'cpu': '1 ms'}"),
+    "no time": ({"seconds": {"cpu": 0.0}}, "cpu is 0.0, not above 0"),
+    "a list": ({"peak": [1, 2]}, "peak is [1, 2]"),
+    "truth": ({"rounds": True}, "rounds is True, which is not int"),
+    "a name": ({"name": 5}, "name is 5, which is not str"),
+    "visits": ({"visits": [{"placement": "near", "latency": None, "rounds": 1, "seconds": {}, "ratio": [1, "2", 3, 0]}]},
+               "ratio is [1, '2', 3, 0]"),
+    "a visit's ratio": ({"visits": [{"placement": "", "latency": None, "rounds": 1, "seconds": {}, "ratio": [0, 0, 1, 0]}]},
+                        "ratio is 0, not above 0"),
+    "a limit": (None, "copy is {8: 'fast'}"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", WRONG_VALUES)
+def test_values_that_are_none_are_said(tmp_path, name):
+    values, says = WRONG_VALUES[name]
+    path = tmp_path / "r.jsonl"
+    case = {"kind": "case", "name": "f/a", "family": "f", "ratio": 2.0, "low": 1.9, "high": 2.1}
+    limit = {"kind": "limits", "copy": {"8": "fast" if values is None else 1}, "read": {}, "peak": {}}
+    lines = [{"kind": "machine", "format": 2}, limit, case | (values or {})]
+    path.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    with pytest.raises(ValueError, match=r"r\.jsonl:\d is not a line of a result file") as found:
+        results.read(path)
+    assert says in str(found.value)
+
+
+def test_a_visit_that_tells_nothing_comes_back(tmp_path):
+    visit = results.Visit(
+        "near", None, 1, {"cpu": 1.0}, [1.0, 0.0, math.inf, math.inf], {"again": [1.0, 0.0, math.inf, math.inf]}
+    )
+    known = Result("f/a", "f", ratio=1.0, low=0.0, high=2.0, visits=[visit])
+    results.Writer(tmp_path / "r.jsonl", {"device": "x"}, limits.Limits(), [known]).close()
+    assert results.read(tmp_path / "r.jsonl").results["f/a"] == known
+
+
+def test_memory_and_driver_make_a_machine(tmp_path, monkeypatch):
+    here = {"memory": 24 * 2**30, "driver": "570.1"}
+    assert machine.differences(here, here | {"memory": here["memory"] - 2**20}) == []
+    assert machine.differences(here, here | {"memory": 2 * here["memory"]})[0].startswith("memory: ")
+    assert machine.differences(here, here | {"driver": "580.2"}) == ["driver: 570.1 and 580.2"]
+    assert machine.differences(here, {}) == []  # of files from before these were kept
+    monkeypatch.setattr(machine, "DRIVER", tmp_path / "version")
+    assert machine.driver() == ""
+    for kind in ("Kernel Module ", "Open Kernel Module for x86_64 "):
+        machine.DRIVER.write_text(f"NVRM version: NVIDIA UNIX {kind} 580.65.06  Release Build\nGCC version: gcc 12.2\n")
+        assert machine.driver() == "580.65.06"
+
+
 @pytest.mark.parametrize("text", [b"5", b'"abc"', b"null", b"[1]", b"\xff\xfe\x00\x80" * 9, b"{}"])
 def test_what_is_no_result_file_is_said(text, tmp_path):
     path = tmp_path / "r.jsonl"
