@@ -12,6 +12,7 @@
 #include <cstring>
 #include <map>
 #include <mutex>
+#include <set>
 #include <unordered_map>
 
 #include "bridge/refusal.h"
@@ -27,6 +28,7 @@ namespace {
 
 std::mutex mutex;
 std::map<std::string, FallbackRecord> records;
+std::set<std::string> warned;  // operators; clearing the records does not forget them
 std::string (*call_site_provider)() = nullptr;
 
 FallbackPolicy& policy() {
@@ -133,7 +135,8 @@ class Crossing {
   std::unordered_map<c10::StorageImpl*, c10::Storage> storages_;
 };
 
-void record(const std::string& op, int64_t bytes, double seconds) {
+// Whether it is the operator's first.
+bool record(const std::string& op, int64_t bytes, double seconds) {
   std::string site;
   {
     const std::lock_guard lock(mutex);
@@ -149,6 +152,7 @@ void record(const std::string& op, int64_t bytes, double seconds) {
   r.count++;
   r.bytes += bytes;
   r.seconds += seconds;
+  return warned.insert(op).second;
 }
 
 // Native CPU would compute a mix of host and device tensors without a word, since both are host memory to it.
@@ -182,11 +186,10 @@ void require_fallback(const std::string& name, const char* dtype) {
 // Puts a call that native CPU took into the ledger, and warns if that is the policy.
 void finish_fallback(const std::string& name, int64_t bytes, std::chrono::steady_clock::time_point start) {
   const std::chrono::duration<double> elapsed = std::chrono::steady_clock::now() - start;
-  record(name, bytes, elapsed.count());
-  if (policy() == FallbackPolicy::warn) {
-    TORCH_WARN_ONCE("minitorch has no kernel for '", name,
-                    "': it ran on native CPU. MINITORCH_FALLBACK=error|warn|allow "
-                    "decides what happens; torch.minitorch.fallbacks() lists all such calls.");
+  if (record(name, bytes, elapsed.count()) && policy() == FallbackPolicy::warn) {
+    TORCH_WARN("minitorch has no kernel for '", name,
+               "': it ran on native CPU. MINITORCH_FALLBACK=error|warn|allow "
+               "decides what happens; torch.minitorch.fallbacks() lists all such calls.");
   }
 }
 

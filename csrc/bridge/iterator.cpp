@@ -15,7 +15,6 @@ PointwiseView view_of(const at::TensorIteratorBase& iter) {
   TORCH_INTERNAL_ASSERT(v.ndim <= kMaxDims && v.num_operands <= kMaxOperands);
   const auto shape = iter.shape();
   for (int d = 0; d < v.ndim; d++) v.sizes[d] = shape[d];
-  v.host_operands = 0;
   for (int k = 0; k < v.num_operands; k++) {
     if (iter.is_cpu_scalar(k)) v.host_operands |= 1u << k;
     v.data[k] = static_cast<char*>(iter.data_ptr(k));

@@ -16,8 +16,8 @@ struct PointwiseView {
   int ndim;
   int num_outputs;
   int num_operands;
-  DType compute;           // the dtype that type promotion settled on for the inputs
-  uint32_t host_operands;  // bit k: operand k is one value in host memory (a CPU scalar among device tensors)
+  DType compute;               // the dtype that type promotion settled on for the inputs
+  uint32_t host_operands = 0;  // bit k: operand k is one value in host memory (a CPU scalar among device tensors)
   int64_t numel;
   int64_t sizes[kMaxDims];
   char* data[kMaxOperands];

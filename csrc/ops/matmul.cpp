@@ -149,11 +149,16 @@ struct Bmm : at::meta::structured_bmm {
   }
 };
 
-// Its meta has already copied self into out, unless beta is zero.
+// Unless beta is zero, its meta would copy self into out.
 struct Baddbmm : at::meta::structured_baddbmm {
-  void impl(const at::Tensor&, const at::Tensor& batch1, const at::Tensor& batch2, const at::Scalar& beta,
+  void meta(const at::Tensor& self, const at::Tensor& batch1, const at::Tensor& batch2, const at::Scalar&,
+            const at::Scalar& alpha) {
+    structured_baddbmm::meta(self, batch1, batch2, 0, alpha);
+  }
+  void impl(const at::Tensor& self, const at::Tensor& batch1, const at::Tensor& batch2, const at::Scalar& beta,
             const at::Scalar& alpha, const at::Tensor& out) {
-    product_3d("baddbmm", out, batch1, batch2, out, alpha, beta);
+    const at::Tensor addend = beta.toComplexDouble() == 0.0 ? at::Tensor() : self.to(out.options());
+    product_3d("baddbmm", out, batch1, batch2, addend, alpha, beta);
   }
 };
 

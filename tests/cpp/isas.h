@@ -23,7 +23,7 @@ void on_each_isa(const F& body) {
 
 // A contiguous one-dimensional view over the buffers given, outputs first.
 inline PointwiseView flat_view(int64_t n, int num_outputs, std::initializer_list<std::pair<void*, DType>> operands) {
-  PointwiseView v;
+  PointwiseView v{};
   v.ndim = 1;
   v.num_outputs = num_outputs;
   v.num_operands = static_cast<int>(operands.size());

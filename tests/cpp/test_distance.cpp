@@ -74,7 +74,7 @@ TEST(Distance, GradientsAreSlopes) {
       for (size_t i = 0; i < out.size(); i++) sum += out[i] * weight[i];
       return sum;
     };
-    for (int64_t i = 0; i < n * m; i++) {
+    for (int64_t i = 0; i < n * m; i += short_tests() ? 7 : 1) {
       const double x0 = x[i], h = 1e-6;
       x[i] = x0 + h;
       const double up = weighted(two, y, g), up1 = weighted(one, z, pairs);

@@ -90,7 +90,7 @@ TEST(GridSample, GradientsOfTheImageAreTransposesAndOfTheGridSlopes) {
           double inputs = 0;
           for (size_t i = 0; i < p.x.size(); i++) inputs += p.x[i] * p.dx[i];
           EXPECT_NEAR(outputs, inputs, 1e-11);
-          for (size_t i = 0; i < p.grid.size(); i += 5) {
+          for (size_t i = 0; i < p.grid.size(); i += short_tests() ? 20 : 5) {
             const double g0 = p.grid[i], h = 1e-7;
             p.grid[i] = g0 + h;
             const double up = p.weighted();

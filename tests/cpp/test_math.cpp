@@ -74,7 +74,7 @@ double bound(double on_cpu, double on_gpu) { return backend().host_accessible() 
 // Correct rounding is 0.5; native's own functions state 1.0 for most of these. On a GPU these are CUDA's own functions,
 // whose errors are those of the table in the CUDA C++ Programming Guide, "Mathematical Functions".
 const Case kSingle[] = {
-    {"exp", PointwiseOp::exp, [](long double x) { return std::exp(x); }, 1.0, 1.0},
+    {"exp", PointwiseOp::exp, [](long double x) { return std::exp(x); }, 1.0, 2.0},
     {"exp2", PointwiseOp::exp2, [](long double x) { return std::exp2(x); }, 1.1, 2.0},  // 0.8 with fused multiply-add
     {"expm1", PointwiseOp::expm1, [](long double x) { return std::expm1(x); }, 0.6, 1.0},
     {"log", PointwiseOp::log, [](long double x) { return std::log(x); }, 0.6, 1.0},
@@ -143,7 +143,7 @@ void check_sigmoid(T lowest) {
   std::erase_if(x, [&](T f) { return !(f > lowest); });
   on_each_isa([&] {
     const Vector<T> y = apply(PointwiseOp::sigmoid, x);
-    for (size_t i = 0; i < x.size(); i++) ASSERT_LE(ulps(y[i], sigmoid_of(x[i])), 2.5) << x[i];
+    for (size_t i = 0; i < x.size(); i++) ASSERT_LE(ulps(y[i], sigmoid_of(x[i])), bound(2.5, 2.5)) << x[i];
   });
 }
 TEST(Math, Sigmoid) {

@@ -29,7 +29,7 @@ void for_each_element(const PointwiseView& v, const F& f) {
 }
 
 PointwiseView strided(Vector<int64_t> sizes, Vector<std::pair<Vector<float>*, Vector<int64_t>>> operands) {
-  PointwiseView v;
+  PointwiseView v{};
   v.ndim = static_cast<int>(sizes.size());
   v.num_outputs = 1;
   v.num_operands = static_cast<int>(operands.size());

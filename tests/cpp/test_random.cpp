@@ -93,15 +93,15 @@ TEST_F(Random, DropoutDrawsTheSameMaskAgain) {
     v.strides[1][0] = 4;
     return v;
   };
-  dropout_kernel(s, view(y), 0.75, 4.0, saved.data());
-  dropout_again_kernel(saved.data(), view(again), 0.75, 4.0);
+  dropout_kernel(s, view(y), 0.25, 4.0, saved.data());
+  dropout_again_kernel(saved.data(), view(again), 0.25, 4.0);
   EXPECT_EQ(y, again);
   int64_t kept = 0;
   for (const float v : y) {
     EXPECT_TRUE(v == 0.0f || v == 4.0f);
     kept += v != 0;
   }
-  EXPECT_NEAR(static_cast<double>(kept) / n, 0.75, 0.05);
+  EXPECT_NEAR(static_cast<double>(kept) / n, 0.25, 0.05);
 }
 
 // Dense tensors, results with gaps and tensors that begin off a multiple of sixteen bytes take ways of their own.
@@ -118,13 +118,13 @@ TEST_F(Random, DropoutDrawsTheSameMaskInEveryLayout) {
       v.strides[1][0] = 4;
       return v;
     };
-    dropout_kernel(first, view(y.data(), x.data(), 1), 0.75, 4.0, saved.data());
-    dropout_kernel(second, view(gaps.data(), x.data(), 2), 0.75, 4.0, other.data());
+    dropout_kernel(first, view(y.data(), x.data(), 1), 0.25, 4.0, saved.data());
+    dropout_kernel(second, view(gaps.data(), x.data(), 2), 0.25, 4.0, other.data());
     for (int64_t i = 0; i < n; i++) ASSERT_EQ(gaps[2 * i], y[i]) << n << " " << i;
     for (const Vector<char>& state : {saved, other}) {
-      dropout_again_kernel(state.data(), view(shifted.data() + 1, x.data() + 1, 1), 0.75, 4.0);
+      dropout_again_kernel(state.data(), view(shifted.data() + 1, x.data() + 1, 1), 0.25, 4.0);
       for (int64_t i = 0; i < n; i++) ASSERT_EQ(shifted[i + 1], y[i]) << n << " " << i;
-      dropout_again_kernel(state.data(), view(shifted.data(), x.data(), 1), 0.75, 4.0);
+      dropout_again_kernel(state.data(), view(shifted.data(), x.data(), 1), 0.25, 4.0);
       for (int64_t i = 0; i < n; i++) ASSERT_EQ(shifted[i], y[i]) << n << " " << i;
     }
   }

@@ -68,7 +68,8 @@ TEST(SoftmaxMasked, LeavesMaskedElementsOut) {
   Vector<float> x(rows * n), y(rows * n), g(rows * n, 1.0f), dx(rows * n);
   std::mt19937 random(5);
   for (size_t i = 0; i < x.size(); i++) x[i] = static_cast<float>(random() % 100) / 10, g[i] = x[i] - 3;
-  bool mask[3 * 40];
+  Vector<char> masked(3 * n);
+  bool* const mask = reinterpret_cast<bool*>(masked.data());
   for (int64_t i = 0; i < 3 * n; i++) mask[i] = i >= 2 * n || random() % 3 == 0;
   const SoftmaxMask m{mask, 2, 3};
   const SoftmaxShape s{rows, n, 1};

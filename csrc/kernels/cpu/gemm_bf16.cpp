@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "kernels/cpu/gemm_convert.h"
+#include "kernels/cpu/gemm_skinny.h"
 
 #if defined(__AVX512BW__)
 #include <immintrin.h>
@@ -65,6 +66,85 @@ __attribute__((target("avx512bf16"))) void micro_pairs(int64_t k, const float* a
     }
 }
 
+// Two rows of B are interleaved in registers. That is done within 128 bits, so `low` and `high` take turns in holding
+// four columns. B's rows are far apart: what the next panel needs of them is asked for while this one is multiplied.
+template <int kRowsHere>
+__attribute__((target("avx512bf16"))) void micro_pair_rows(int64_t k, const float* a, const BFloat16* b, int64_t ldb,
+                                                           uint32_t mask, float* sums, bool add) {
+  __m512 low[kRowsHere], high[kRowsHere];
+#pragma GCC unroll 16
+  for (int r = 0; r < kRowsHere; r++) low[r] = high[r] = _mm512_setzero_ps();
+  const auto step = [&](__m512i even, __m512i odd) __attribute__((target("avx512bf16"), always_inline)) {
+    const __m512bh left = (__m512bh)_mm512_unpacklo_epi16(even, odd),
+                   right = (__m512bh)_mm512_unpackhi_epi16(even, odd);
+#pragma GCC unroll 16
+    for (int r = 0; r < kRowsHere; r++) {
+      const __m512bh both = (__m512bh)_mm512_set1_ps(a[r]);
+      low[r] = _mm512_dpbf16_ps(low[r], both, left);
+      high[r] = _mm512_dpbf16_ps(high[r], both, right);
+    }
+    a += kRowsHere;
+  };
+  for (; k >= 2; k -= 2, b += 2 * ldb) {
+    _mm_prefetch(reinterpret_cast<const char*>(b + 32), _MM_HINT_T0);
+    _mm_prefetch(reinterpret_cast<const char*>(b + ldb + 32), _MM_HINT_T0);
+    step(_mm512_maskz_loadu_epi16(mask, b), _mm512_maskz_loadu_epi16(mask, b + ldb));
+  }
+  if (k == 1) step(_mm512_maskz_loadu_epi16(mask, b), _mm512_setzero_si512());
+  const __m512i first = _mm512_setr_epi32(0, 1, 2, 3, 16, 17, 18, 19, 4, 5, 6, 7, 20, 21, 22, 23);
+  const __m512i second = _mm512_setr_epi32(8, 9, 10, 11, 24, 25, 26, 27, 12, 13, 14, 15, 28, 29, 30, 31);
+#pragma GCC unroll 16
+  for (int r = 0; r < kRowsHere; r++, sums += kColumns<float>) {
+    __m512 left = _mm512_permutex2var_ps(low[r], first, high[r]),
+           right = _mm512_permutex2var_ps(low[r], second, high[r]);
+    if (add)
+      left = _mm512_add_ps(left, _mm512_loadu_ps(sums)), right = _mm512_add_ps(right, _mm512_loadu_ps(sums + 16));
+    _mm512_storeu_ps(sums, left);
+    _mm512_storeu_ps(sums + 16, right);
+  }
+}
+
+template <int kHeight, int kWidth>
+__attribute__((target("avx512bf16"))) void dot_pairs(const BFloat16* a, int64_t lda, const BFloat16* b, int64_t ldb,
+                                                     int64_t k, float* tile) {
+  constexpr int kChains = kHeight * kWidth <= 4 ? 2 : 1;
+  constexpr int64_t kStep = 32;
+  __m512 acc[kChains][kHeight][kWidth] = {};
+  const auto step = [&](int chain, int64_t at, __mmask32 mask) __attribute__((target("avx512bf16"), always_inline)) {
+    __m512bh av[kHeight];
+#pragma GCC unroll 4
+    for (int r = 0; r < kHeight; r++) av[r] = (__m512bh)_mm512_maskz_loadu_epi16(mask, a + r * lda + at);
+#pragma GCC unroll 4
+    for (int c = 0; c < kWidth; c++) {
+      const __m512bh bv = (__m512bh)_mm512_maskz_loadu_epi16(mask, b + c * ldb + at);
+#pragma GCC unroll 4
+      for (int r = 0; r < kHeight; r++) acc[chain][r][c] = _mm512_dpbf16_ps(acc[chain][r][c], av[r], bv);
+    }
+  };
+  int64_t i = 0;
+  for (; i + kChains * kStep <= k; i += kChains * kStep)
+#pragma GCC unroll 2
+    for (int chain = 0; chain < kChains; chain++) step(chain, i + chain * kStep, ~__mmask32{0});
+  for (; i + kStep <= k; i += kStep) step(0, i, ~__mmask32{0});
+  if (i < k) step(0, i, (__mmask32{1} << (k - i)) - 1);
+  Vector<float> all[kHeight][kWidth];
+#pragma GCC unroll 4
+  for (int r = 0; r < kHeight; r++)
+#pragma GCC unroll 4
+    for (int c = 0; c < kWidth; c++) {
+      __m512 sum = acc[0][r][c];
+      if constexpr (kChains > 1) sum = _mm512_add_ps(sum, acc[1][r][c]);
+      all[r][c] = reinterpret_cast<Vector<float>>(sum);
+    }
+  sum_block<float, kHeight, kWidth>(all, [&](int r, int c, float sum) { tile[r * kColumns<float> + c] = sum; });
+}
+
+template <int... kIndex>
+PairRows lookup_rows(int rows, std::integer_sequence<int, kIndex...>) {
+  static constexpr PairRows table[kMaxRows] = {&micro_pair_rows<kIndex + 1>...};
+  return table[rows - 1];
+}
+
 template <int... kIndex>
 PairKernel lookup(int rows, int vectors, std::integer_sequence<int, kIndex...>) {
   static constexpr PairKernel table[kMaxRows][kVectors] = {
@@ -77,11 +157,21 @@ PairKernel lookup(int rows, int vectors, std::integer_sequence<int, kIndex...>) 
 PairKernel pair_kernel(int rows, int vectors) {
   return lookup(rows, vectors, std::make_integer_sequence<int, kMaxRows>{});
 }
+PairRows pair_rows(int rows) { return lookup_rows(rows, std::make_integer_sequence<int, kMaxRows>{}); }
+PairDots pair_dots(int rows, int columns) {
+  static constexpr PairDots table[4][2] = {{&dot_pairs<1, 1>, &dot_pairs<1, 4>},
+                                           {&dot_pairs<2, 1>, &dot_pairs<2, 4>},
+                                           {&dot_pairs<3, 1>, &dot_pairs<3, 4>},
+                                           {&dot_pairs<4, 1>, &dot_pairs<4, 4>}};
+  return table[rows - 1][columns == 4];
+}
 
 #else
 
 bool has_pair_products() { return false; }
 PairKernel pair_kernel(int, int) { return nullptr; }
+PairRows pair_rows(int) { return nullptr; }
+PairDots pair_dots(int, int) { return nullptr; }
 
 #endif
 

@@ -131,6 +131,15 @@ struct PairSums {
 };
 using PairKernel = void (*)(int64_t k, const float* a, const float* b, int64_t ldb, const PairSums& to);
 PairKernel pair_kernel(int rows, int vectors);
+// Few rows of A, packed as pairs, times 32 columns of B where it lies, its rows contiguous: k rows of B, of whose
+// columns those in `mask` are there. sums[r * kColumns<float> + c], added to those there if `add`.
+using PairRows = void (*)(int64_t k, const float* a, const BFloat16* b, int64_t ldb, uint32_t mask, float* sums,
+                          bool add);
+PairRows pair_rows(int rows);
+// Dot products of rows of A and columns of B, both contiguous along k, as tile[r * kColumns<float> + c]: 1 to 4 rows, 1
+// or 4 columns.
+using PairDots = void (*)(const BFloat16* a, int64_t lda, const BFloat16* b, int64_t ldb, int64_t k, float* tile);
+PairDots pair_dots(int rows, int columns);
 void pack_pairs(const BFloat16* src, int64_t stride_p, int64_t stride_k, int width, int padded, int64_t k, float* dst);
 
 // Rows are dealt evenly to the smallest number of panels, so that no panel is left with a row or two.

@@ -130,21 +130,33 @@ MT_INLINE void add_partial(const E* tile, E* partial, int rows, bool first) {
   }
 }
 
-// The common case: C = sum or C += sum, in whole vectors. `partial`: the sums of earlier passes, or null.
+// The common case, C with contiguous rows, in whole vectors. `partial`: the sums of earlier passes, or null; `d`: null
+// where there is no addend, or it was added before.
 template <class S>
-MT_INLINE void store_plain(const Element<S>* tile, S* c, int64_t row, int rows, int cols, bool add,
-                           const Element<S>* partial) {
+MT_INLINE void store_plain(const Output<S>& out, const Element<S>* tile, S* c, int rows, int cols, bool add,
+                           const Element<S>* partial, const S* d) {
   using E = Element<S>;
   constexpr int kStep = kLanes<E>;
-  for (int r = 0; r < rows; r++, tile += kColumns<E>, c += row) {
+  const auto load = [](const auto* from, int here) __attribute__((always_inline)) {
+    if constexpr (std::is_same_v<decltype(from), const E*>) {
+      if (here == kStep) return load_vector(from);
+    }
+    return load_lanes(from, 0, here);
+  };
+  for (int r = 0; r < rows; r++, tile += kColumns<E>, c += out.row) {
     for (int n = 0; n < cols; n += kStep) {
       const int here = cols - n < kStep ? cols - n : kStep;
       Vector<E> sum = load_vector(tile + n);
       if constexpr (kKeepsPartial<S>) {
-        const E* const earlier = partial + r * kColumns<E> + n;
-        if (partial != nullptr) sum += here == kStep ? load_vector(earlier) : load_lanes(earlier, 0, here);
-      } else if (add) {
-        sum += here == kStep ? load_vector(c + n) : load_lanes(c + n, 0, here);
+        if (partial != nullptr) sum += load(partial + r * kColumns<E> + n, here);
+      }
+      sum *= out.alpha;
+      if (d != nullptr) {
+        const S* const addend = d + r * out.d_row;
+        sum += out.beta * (out.d_col == 0 ? Vector<E>{} + static_cast<E>(addend[0]) : load(addend + n, here));
+      }
+      if constexpr (!kKeepsPartial<S>) {
+        if (add) sum += load(static_cast<const S*>(c) + n, here);
       }
       store_narrowed(c + n, sum, here);
     }
@@ -194,8 +206,9 @@ __attribute__((noinline)) void store_tile(const Output<S>& out, const Real<S>* t
     const E* const partial = kNarrow && !first ? out.partial_at(i, j) : nullptr;
     const bool whole = !kNarrow || last;
     if (!whole) return add_partial<E>(tile, out.partial_at(i, j), rows, first);
-    if (whole && contiguous && !with_d && out.alpha == E(1))
-      return store_plain<S>(tile, out.c + i * out.row + column(out, j), out.row, rows, cols, add, partial);
+    if (whole && contiguous && (!with_d || out.d_col == 0 || out.d_col == 1))
+      return store_plain<S>(out, tile, out.c + i * out.row + column(out, j), rows, cols, add, partial,
+                            with_d ? out.d + i * out.d_row + j * out.d_col : nullptr);
     if (whole && out.row == 1 && !contiguous && rows <= kLanes<E> && (!with_d || (out.d_row == 1 && out.d_col == 0)))
       return store_transposed<S>(out, tile, i, j, rows, cols, add, with_d ? out.d + i : nullptr, partial);
   }

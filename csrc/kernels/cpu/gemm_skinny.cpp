@@ -11,7 +11,6 @@
 #include <algorithm>
 
 #include "kernels/cpu/gemm_convert.h"
-#include "kernels/cpu/gemm_transpose.h"
 #include "core/parallel.h"
 
 namespace minitorch {
@@ -21,16 +20,6 @@ namespace {
 
 constexpr int64_t kSerialElements = 1 << 16;  // elements of B that are not worth a second thread
 constexpr int64_t kDotRows = 16;
-
-// Pairwise, as the partial sums of the lanes are of one size.
-template <class R>
-__attribute__((noinline)) R sum_lanes(Vector<R> v) {
-  R lane[kLanes<R>];
-  store_vector(lane, v);
-  for (int h = kLanes<R> / 2; h > 0; h /= 2)
-    for (int i = 0; i < h; i++) lane[i] += lane[i + h];
-  return lane[0];
-}
 
 // tile[r * row + c] = dot(a + r * lda, b + c * ldb) for kHeight rows and kWidth columns.
 template <class S, int kHeight, int kWidth>
@@ -56,57 +45,35 @@ void dot_block(const Element<S>* a, int64_t lda, const S* b, int64_t ldb, int64_
 #pragma GCC unroll 4
     for (int chain = 0; chain < kChains; chain++) step(chain, i + chain * kStep);
   for (; i + kStep <= k; i += kStep) step(0, i);
-  // As many sums as a vector has lanes are added up together, turned in registers.
-  constexpr bool kTurns = kStep >= 4 && kHeight * kWidth % kStep == 0;
-  E sums[kHeight * kWidth];
-  if constexpr (kTurns) {
 #pragma GCC unroll 4
-    for (int g = 0; g < kHeight * kWidth; g += kStep) {
-      Vector<E> all[kStep];
-#pragma GCC unroll 16
-      for (int i = 0; i < kStep; i++) {
-        all[i] = acc[0][(g + i) / kWidth][(g + i) % kWidth];
-        for (int chain = 1; chain < kChains; chain++) all[i] += acc[chain][(g + i) / kWidth][(g + i) % kWidth];
-      }
-      transpose<kStep>(all);
+  for (int chain = 1; chain < kChains; chain++)
 #pragma GCC unroll 4
-      for (int h = kStep / 2; h > 0; h /= 2)
-#pragma GCC unroll 8
-        for (int l = 0; l < h; l++) all[l] += all[l + h];
-      store_vector(sums + g, all[0]);
-    }
-  }
+    for (int r = 0; r < kHeight; r++)
 #pragma GCC unroll 4
-  for (int r = 0; r < kHeight; r++)
-#pragma GCC unroll 4
-    for (int c = 0; c < kWidth; c++) {
-      E sum;
-      if constexpr (kTurns) {
-        sum = sums[r * kWidth + c];
-      } else {
-        Vector<E> all = acc[0][r][c];
-        for (int chain = 1; chain < kChains; chain++) all += acc[chain][r][c];
-        sum = sum_lanes<E>(all);
-      }
-      for (int64_t t = i; t < k; t++) sum += a[r * lda + t] * static_cast<E>(b[c * ldb + t]);
-      tile[r * kColumns<E> + c] = sum;
+      for (int c = 0; c < kWidth; c++) acc[0][r][c] += acc[chain][r][c];
+  sum_block<E, kHeight, kWidth>(acc[0], [&](int r, int c, E sum) {
+    for (int64_t t = i; t < k; t++) sum += a[r * lda + t] * static_cast<E>(b[c * ldb + t]);
+    tile[r * kColumns<E> + c] = sum;
+  });
+}
+
+// `a` is of bfloat16 where pairs are multiplied, else widened.
+template <class S, int kWidth, class A>
+MT_INLINE void dot_rows(int rows, const A* a, int64_t lda, const S* b, int64_t ldb, int64_t k, Element<S>* tile) {
+  if constexpr (std::is_same_v<A, BFloat16>)
+    return pair_dots(rows, kWidth)(a, lda, b, ldb, k, tile);
+  else
+    switch (rows) {
+      case 1: return dot_block<S, 1, kWidth>(a, lda, b, ldb, k, tile);
+      case 2: return dot_block<S, 2, kWidth>(a, lda, b, ldb, k, tile);
+      case 3: return dot_block<S, 3, kWidth>(a, lda, b, ldb, k, tile);
+      default: return dot_block<S, 4, kWidth>(a, lda, b, ldb, k, tile);
     }
 }
 
-template <class S, int kWidth>
-MT_INLINE void dot_rows(int rows, const Element<S>* a, int64_t lda, const S* b, int64_t ldb, int64_t k,
-                        Element<S>* tile) {
-  switch (rows) {
-    case 1: return dot_block<S, 1, kWidth>(a, lda, b, ldb, k, tile);
-    case 2: return dot_block<S, 2, kWidth>(a, lda, b, ldb, k, tile);
-    case 3: return dot_block<S, 3, kWidth>(a, lda, b, ldb, k, tile);
-    default: return dot_block<S, 4, kWidth>(a, lda, b, ldb, k, tile);
-  }
-}
-
-// Columns [j0, j1) of C, where column j of B is contiguous. `a` is the m x k matrix A, widened and contiguous.
-template <class S>
-void dot_range(const Problem<S>& p, const Element<S>* a, int64_t j0, int64_t j1) {
+// Columns [j0, j1) of C, where column j of B is contiguous. Rows of `a`, the m x k matrix A, are contiguous.
+template <class S, class A>
+void dot_range(const Problem<S>& p, const A* a, int64_t lda, int64_t j0, int64_t j1) {
   using E = Element<S>;
   alignas(64) E tile[4 * kColumns<E>];
   for (int64_t j = j0; j < j1; j += kColumns<E>) {
@@ -117,9 +84,9 @@ void dot_range(const Problem<S>& p, const Element<S>* a, int64_t j0, int64_t j1)
         const S* b = p.b + (j + c) * p.b_col;
         const bool four = c + 4 <= cols;
         if (four)
-          dot_rows<S, 4>(rows, a + i * p.k, p.k, b, p.b_col, p.k, tile + c);
+          dot_rows<S, 4>(rows, a + i * lda, lda, b, p.b_col, p.k, tile + c);
         else
-          dot_rows<S, 1>(rows, a + i * p.k, p.k, b, p.b_col, p.k, tile + c);
+          dot_rows<S, 1>(rows, a + i * lda, lda, b, p.b_col, p.k, tile + c);
         c += four ? 4 : 1;
       }
       store_tile<S>(p.out, tile, i, j, rows, cols, true, true);
@@ -146,6 +113,11 @@ void long_dot(const Problem<S>& p, const Element<S>* a, int pieces) {
 template <class S>
 void multiply_dots(const Problem<S>& p, int threads) {
   using E = Element<S>;
+  const int64_t grain = threads == 1 ? p.n : max64(ceil_div(kSerialElements, p.k), 4);
+  if constexpr (std::is_same_v<S, BFloat16>) {
+    if (has_pair_products() && p.a_col == 1 && p.m * p.n > 1)
+      return parallel_for(p.n, grain, [&](int64_t begin, int64_t end) { dot_range(p, p.a, p.a_row, begin, end); });
+  }
   const E* a;
   bool in_place = false;
   if constexpr (std::is_same_v<S, E>) in_place = p.a_col == 1 && (p.m == 1 || p.a_row == p.k);
@@ -162,8 +134,7 @@ void multiply_dots(const Problem<S>& p, int threads) {
     a = widened;
   }
   if (p.m * p.n == 1 && threads > 1 && p.k >= 2 * kSerialElements && !omp_in_parallel()) return long_dot(p, a, threads);
-  const int64_t grain = threads == 1 ? p.n : max64(ceil_div(kSerialElements, p.k), 4);
-  parallel_for(p.n, grain, [&](int64_t begin, int64_t end) { dot_range(p, a, begin, end); });
+  parallel_for(p.n, grain, [&](int64_t begin, int64_t end) { dot_range(p, a, p.k, begin, end); });
 }
 
 // Columns [j0, j1) of C over k in [k0, k1), with rows of B contiguous; A is packed in passes over k, which also keep
@@ -309,6 +280,28 @@ void multiply_direct(const Problem<S>& p, int threads) {
   });
 }
 
+// Products of pairs of bfloat16 with rows of B contiguous along n. A pass reads few enough rows that their pages stay
+// known from panel to panel.
+void multiply_pair_rows(const Problem<BFloat16>& p, int threads) {
+  constexpr int64_t kDepth = 128, kPanel = kColumns<float>;
+  const int rows = static_cast<int>(p.m);
+  float* const a = scratch<float>(Scratch::packed_a, ceil_div(p.k, 2) * p.m + kLanes<float>);
+  pack_pairs(p.a, p.a_row, p.a_col, rows, rows, p.k, a);
+  const int64_t panels = ceil_div(p.n, kPanel);
+  const int64_t grain = threads == 1 ? panels : max64(ceil_div(kSerialElements, p.k * kPanel), 1);
+  const auto width = [&](int64_t q) { return min64(kPanel, p.n - q * kPanel); };
+  parallel_for(panels, grain, [&](int64_t begin, int64_t end) {
+    float* const sums = scratch<float>(Scratch::partial, (end - begin) * p.m * kPanel);
+    for (int64_t kk = 0; kk < p.k; kk += kDepth)
+      for (int64_t q = begin; q < end; q++)
+        pair_rows(rows)(min64(kDepth, p.k - kk), a + kk / 2 * p.m, p.b + kk * p.b_row + q * kPanel, p.b_row,
+                        ~uint32_t{0} >> (kPanel - width(q)), sums + (q - begin) * p.m * kPanel, kk > 0);
+    for (int64_t q = begin; q < end; q++)
+      store_tile<BFloat16>(p.out, sums + (q - begin) * p.m * kPanel, 0, q * kPanel, rows, static_cast<int>(width(q)),
+                           true, true);
+  });
+}
+
 // Up to one panel of rows; up to two where few columns mean that all of a pass over B stays in L1 for the second; any
 // number where the whole of B does.
 template <class S>
@@ -327,6 +320,12 @@ bool multiply_skinny(const Problem<S>& p, int threads) {
   if constexpr (is_floating_v<S>) {
     if (p.b_row == 1 && p.m <= kDotRows && p.k >= 2 * kLanes<E>) {
       multiply_dots(p, threads);
+      return true;
+    }
+  }
+  if constexpr (std::is_same_v<S, BFloat16>) {
+    if (has_pair_products() && p.b_col == 1 && p.m <= kRows<float>) {
+      multiply_pair_rows(p, threads);
       return true;
     }
   }

@@ -268,7 +268,7 @@ bool find_reducer(ReduceOp op, const PointwiseView& v, const ReduceParams& p, Re
     case ReduceOp::prod:
     case ReduceOp::count_nonzero:
     case ReduceOp::any:
-    case ReduceOp::all: return find_sum_reducer(op, v.dtype[0], r);
+    case ReduceOp::all: return find_sum_reducer(op, v.dtype[0], v.dtype[v.num_operands - 1], r);
     default: return find_minmax_reducer(op, v.compute, r);
   }
 }

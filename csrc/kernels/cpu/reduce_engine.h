@@ -51,7 +51,7 @@ struct Reducer {
 
 // Each returns false if it does not know the operator for the dtype: that of the first output for sums, the view's
 // compute dtype for the others.
-bool find_sum_reducer(ReduceOp op, DType dtype, Reducer& r);
+bool find_sum_reducer(ReduceOp op, DType dtype, DType input, Reducer& r);
 bool find_minmax_reducer(ReduceOp op, DType dtype, Reducer& r);
 bool find_norm_reducer(ReduceOp op, DType dtype, double p, Reducer& r);
 bool find_moments_reducer(ReduceOp op, DType dtype, int outputs, Reducer& r);
@@ -142,6 +142,27 @@ MT_INLINE T fold_contiguous(const F& f, const T* x, int64_t n) {
   return result;
 }
 
+// The sum of what f makes of a run of bfloat16: each word is two of them, whose bits are the upper half of a float's.
+template <class F>
+MT_INLINE float fold_contiguous(const F& f, const BFloat16* x, int64_t n) {
+  using V = Lanes<float>;
+  using Words = Lanes<uint32_t>;
+  constexpr int64_t kStep = 2 * LanesOf<float>::count;
+  V sums[4] = {};
+  int64_t i = 0;
+  const auto add = [&](int64_t at, V& even, V& odd) __attribute__((always_inline)) {
+    Words w;
+    memcpy(&w, x + at, sizeof(w));
+    even += f.map(reinterpret_cast<V>(w << 16));
+    odd += f.map(reinterpret_cast<V>(w & 0xffff0000u));
+  };
+  for (; i + 2 * kStep <= n; i += 2 * kStep) add(i, sums[0], sums[1]), add(i + kStep, sums[2], sums[3]);
+  if (i + kStep <= n) add(i, sums[0], sums[1]), i += kStep;
+  float sum = merge_lanes<float>(f, (sums[0] + sums[1]) + (sums[2] + sums[3]));
+  for (; i < n; i++) sum += f.map(static_cast<float>(x[i]));
+  return sum;
+}
+
 // The loops of a Reducer whose accumulator is one T and whose result is finish(T).
 template <class F, class T>
 struct FoldLoops {
@@ -164,21 +185,24 @@ struct FoldLoops {
     r.for_each<T>(x, [&](int64_t i, const T* v) { a[i] = f.merge(a[i], fold_contiguous(f, v, count)); });
   }
 
+  // S: the type of the rows' elements.
+  template <class S = T>
   static void columns(void* acc, int64_t n, const void* const* rows, int64_t count, int64_t, const ReduceParams& p) {
     const F f = make(p);
     T* MT_RESTRICT a = static_cast<T*>(acc);
+    const auto map = [&](S x) { return f.map(static_cast<T>(x)); };
     int64_t r = 0;
     for (; r + 4 <= count; r += 4) {
-      const T* x0 = static_cast<const T*>(rows[r]);
-      const T* x1 = static_cast<const T*>(rows[r + 1]);
-      const T* x2 = static_cast<const T*>(rows[r + 2]);
-      const T* x3 = static_cast<const T*>(rows[r + 3]);
+      const S* x0 = static_cast<const S*>(rows[r]);
+      const S* x1 = static_cast<const S*>(rows[r + 1]);
+      const S* x2 = static_cast<const S*>(rows[r + 2]);
+      const S* x3 = static_cast<const S*>(rows[r + 3]);
       for (int64_t j = 0; j < n; j++)
-        a[j] = f.merge(a[j], f.merge(f.merge(f.map(x0[j]), f.map(x1[j])), f.merge(f.map(x2[j]), f.map(x3[j]))));
+        a[j] = f.merge(a[j], f.merge(f.merge(map(x0[j]), map(x1[j])), f.merge(map(x2[j]), map(x3[j]))));
     }
     for (; r < count; r++) {
-      const T* x = static_cast<const T*>(rows[r]);
-      for (int64_t j = 0; j < n; j++) a[j] = f.merge(a[j], f.map(x[j]));
+      const S* x = static_cast<const S*>(rows[r]);
+      for (int64_t j = 0; j < n; j++) a[j] = f.merge(a[j], map(x[j]));
     }
   }
 

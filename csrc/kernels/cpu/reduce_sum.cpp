@@ -42,14 +42,15 @@ struct Prod : Sum<T> {
   }
 };
 
-// Sums of float whose leaves are joined in double: what is lost is lost within a leaf, where numbers are small.
-template <template <class> class F, bool mean>
+// Sums of float, or of bfloat16 as float, whose leaves are joined in double: what is lost is lost within a leaf, where
+// numbers are small.
+template <template <class> class F, bool mean, class S = float>
 struct WideLoops {
   static constexpr int64_t kColumns = 256;
   static void init(void* acc, int64_t n) { memset(acc, 0, n * sizeof(double)); }
   static void row(void* acc, const RowRange& r, const void* x, int64_t count, const ReduceParams&) {
     double* a = static_cast<double*>(acc);
-    r.for_each<float>(x, [&](int64_t i, const float* v) { a[i] += fold_contiguous(F<float>{}, v, count); });
+    r.for_each<S>(x, [&](int64_t i, const S* v) { a[i] += fold_contiguous(F<float>{}, v, count); });
   }
   static void columns(void* acc, int64_t n, const void* const* rows, int64_t count, int64_t base,
                       const ReduceParams& p) {
@@ -58,9 +59,9 @@ struct WideLoops {
     const void* block[kLeafRows];
     for (int64_t j = 0; j < n; j += kColumns) {
       const int64_t width = std::min(kColumns, n - j);
-      for (int64_t r = 0; r < count; r++) block[r] = static_cast<const float*>(rows[r]) + j;
+      for (int64_t r = 0; r < count; r++) block[r] = static_cast<const S*>(rows[r]) + j;
       FoldLoops<F<float>, float>::init(sums, width);
-      FoldLoops<F<float>, float>::columns(sums, width, block, count, base, p);
+      FoldLoops<F<float>, float>::template columns<S>(sums, width, block, count, base, p);
       for (int64_t k = 0; k < width; k++) a[j + k] += sums[k];
     }
   }
@@ -71,7 +72,7 @@ struct WideLoops {
     for (int64_t j = 0; j < n; j++) o[j] = static_cast<float>(mean ? a[j] / static_cast<double>(count) : a[j]);
   }
   static constexpr Reducer make() {
-    return {DType::F32, sizeof(double), true, 1, {DType::F32, DType::F32}, &init, &row, &columns, &merge, &finish};
+    return {dtype_of<S>, sizeof(double), true, 1, {DType::F32, DType::F32}, &init, &row, &columns, &merge, &finish};
   }
 };
 
@@ -146,12 +147,17 @@ constexpr Reducer byte_reducer(int acc_size, DType result) {
 
 }  // namespace
 
-bool find_sum_reducer(ReduceOp op, DType dtype, Reducer& r) {
+bool find_sum_reducer(ReduceOp op, DType dtype, DType input, Reducer& r) {
   const DType compute = is_integral(dtype) || dtype == DType::Bool ? DType::I64 : compute_dtype(dtype);
   using All = Types<float, double, int64_t, Complex<float>, Complex<double>>;
-  if (compute == DType::F32 && op == ReduceOp::sum) return r = WideLoops<Sum, false>::make(), true;
-  if (compute == DType::F32 && op == ReduceOp::mean) return r = WideLoops<Sum, true>::make(), true;
-  if (compute == DType::F32 && op == ReduceOp::nansum) return r = WideLoops<NanSum, false>::make(), true;
+  const auto wide = [&](auto tag) {
+    using S = typename decltype(tag)::type;
+    if (op == ReduceOp::sum) return r = WideLoops<Sum, false, S>::make(), true;
+    if (op == ReduceOp::mean) return r = WideLoops<Sum, true, S>::make(), true;
+    if (op == ReduceOp::nansum) return r = WideLoops<NanSum, false, S>::make(), true;
+    return false;
+  };
+  if (compute == DType::F32 && (input == DType::BF16 ? wide(Tag<BFloat16>{}) : wide(Tag<float>{}))) return true;
   switch (op) {
     case ReduceOp::sum:
       return dispatch(compute, All{}, [&](auto tag) {

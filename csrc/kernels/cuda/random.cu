@@ -212,7 +212,6 @@ void normal_fill(RandomState& state, char* data, DType dtype, int64_t n, double 
   v.data[0] = data;
   v.dtype[0] = v.compute = dtype;
   v.strides[0][0] = static_cast<int64_t>(size_of(dtype));
-  v.host_operands = 0;
   distribution(state, Distribution::normal, v, {.a = mean, .b = std});
 }
 

@@ -75,7 +75,6 @@ void randperm(RandomState& state, const TensorView& result) {
   random.data[0] = reinterpret_cast<char*>(other_keys);
   random.dtype[0] = random.compute = DType::I64;
   random.strides[0][0] = 8;
-  random.host_operands = 0;
   const DistributionParams whole{
       .range = narrow ? (uint64_t{1} << 32) - 1 : ~uint64_t{0},
       .base = narrow ? std::numeric_limits<int32_t>::min() : std::numeric_limits<int64_t>::min()};
