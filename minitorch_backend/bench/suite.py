@@ -76,12 +76,13 @@ class Suite:
         self.start = self.clock() if math.isnan(self.start) else self.start
 
     def run(self) -> None:
-        begun, watch, first = self.clock(), self.runner.watch, math.inf
+        begun, watch, first, last = self.clock(), self.runner.watch, math.inf, -1
         self.begin()
         while due := [case for case in self.cases if self._due(case)]:
             turn = min(map(self._turn, due))
-            if turn > first:
+            if turn > last:  # a pass begins, here or in this process
                 self._learn()
+                last = turn
             first = min(first, turn)
             if self.shift < math.inf and (
                 turn >= first + PASSES or (turn > first and self.clock() - begun >= self.shift)
@@ -102,12 +103,12 @@ class Suite:
             while not good_visits(self._result(case)) and self._wants_any(self._result(case)):
                 self._visit(case)
         self._learn()
+        if watch and watch.one_state:
+            self._call_far_near()
         for case in self.cases:  # all by what was known in the end
             if (result := self._result(case)).visits:
                 self.runner.conclude(case, result)
                 self.store(result)
-        if watch and watch.one_state:
-            self._call_far_near()
 
     def _learn(self) -> None:
         """What visits to the same case differ by in this run, for intervals from now on."""
@@ -174,11 +175,8 @@ class Suite:
     def _call_far_near(self) -> None:
         """On a machine that was never nearer, its only state is as near as it gets."""
         for case in self.cases:
-            result = self._result(case)
-            for visit in result.visits:
+            for visit in self._result(case).visits:
                 visit.placement = NEAR if visit.placement == FAR else visit.placement
-            self.runner.conclude(case, result)
-            self.store(result)
 
 
 def good_visits(result: Result) -> int:

@@ -282,6 +282,26 @@ def test_a_process_ends_with_a_pass_and_the_next_goes_on():
         assert runner.order == "a" * count and made.unfinished == (shift < math.inf)
 
 
+def test_what_visits_differ_by_is_known_from_the_start_of_each_process():
+    """... from the results that it goes on with, and a result is stored once in the end, whatever its processors did."""
+    names = [f"c{i}" for i in range(30)]
+    cases, kept, known = [Case(name, CASE.make, family="f") for name in names], {}, []
+    runner = Plan({name: [""] for name in names}, None, replace(BUDGET, visits=3, precise=0.0, apart=0.01))
+    for i, case in enumerate(cases):
+        kept[case.full_name] = result = runner.start(case)
+        result.visits = [visit("", 2.0), visit("", 2.0 * (1.2 if i % 2 else 0.8))]
+        runner.conclude(case, result)
+    judged = runner.visit
+    runner.visit = lambda *given: (known.append(runner.apart), judged(*given))
+    suite.Suite(runner, cases, kept, shift=1e6).run()
+    assert len(known) == 30 and len(set(known)) == 1 and known[0] > 0.1
+    stored = []
+    runner = Plan({"a": [FAR] * 9}, watching([350], time := Time()))
+    made = suite.Suite(runner, [CASE], store=lambda r: stored.append(r.placement), least_wait=2 * placement.PATIENCE)
+    made.run()
+    assert stored.count(NEAR) == 1 and stored[-1] == NEAR and time.now > 0
+
+
 def test_results_are_judged_while_processors_are_far():
     _, order = run_suite({"a": [NEAR] * 3, "b": [NEAR] * 3}, watching([80, 350, 350, 350, 350, 80]))
     assert order == "aBbabab"
