@@ -88,6 +88,12 @@ def binary(function: Callable[[torch.Tensor, torch.Tensor], Any]) -> Callable[..
     return lambda s, *shape: forward(function, s.normal(*shape), s.normal(*shape))
 
 
+def moved_since(parameters: list[torch.Tensor]) -> Callable[[], list[torch.Tensor]]:
+    """What says how far parameters went from where they are now."""
+    before = [p.detach().clone() for p in parameters]
+    return lambda: [p.detach() - b for p, b in zip(parameters, before, strict=True)]
+
+
 def into(function: Callable[..., Any]) -> Callable[..., Work]:
     """A function of one tensor of the size given, into a tensor that is there: nothing is allocated."""
     return lambda s, *shape: forward(lambda x, y: function(x, out=y), s.normal(*shape), s.normal(*shape))

@@ -12,6 +12,7 @@ from pathlib import Path
 import torch
 import torch.nn.functional as F
 
+from benchmarks.cases._table import moved_since
 from benchmarks.models.gpt2 import GPT2
 from benchmarks.models.llama import Cache, Llama
 from benchmarks.models.lstm import LSTM
@@ -76,10 +77,8 @@ def model(name, build, shape, classes, backend, dtype=torch.float32, floor=None,
 def left(network: torch.nn.Module) -> Later:
     """What a step leaves, to be compared: gradients, clipped where they are, and how far the parameters went."""
     parameters = list(network.parameters())
-    before = [p.detach().clone() for p in parameters]
-    return Later(
-        lambda: [[p.grad for p in parameters], [p.detach() - b for p, b in zip(parameters, before, strict=True)]]
-    )
+    moved = moved_since(parameters)
+    return Later(lambda: [[p.grad for p in parameters], moved()])
 
 
 def step(name, build, shape, classes, backend, optimizer, floor=None, last=False):

@@ -5,7 +5,7 @@ Bytes: parameter, gradient and state read, parameter and state written. Operatio
 
 import torch
 
-from benchmarks.cases._table import cases
+from benchmarks.cases._table import cases, moved_since
 from minitorch_backend.bench.case import Later, Setup
 
 FACTORS = (-0.5, 3.0)  # of each gradient by the one before, in the steps that are compared
@@ -30,7 +30,7 @@ def count(width: int) -> int:
 def step(optimizer, **options):
     def make(setup, width):
         params = parameters(setup, width)
-        before = [p.detach().clone() for p in params]
+        moved = moved_since(params)
         chosen = optimizer(params, lr=1e-4, **options)
 
         def compared():
@@ -39,7 +39,7 @@ def step(optimizer, **options):
                 for p in params:
                     p.grad.mul_(factor)
                 chosen.step()
-            return [[p.detach() - b for p, b in zip(params, before, strict=True)], [chosen.state[p] for p in params]]
+            return [moved(), [chosen.state[p] for p in params]]
 
         later = Later(compared)
 

@@ -157,8 +157,7 @@ struct Baddbmm : at::meta::structured_baddbmm {
   }
   void impl(const at::Tensor& self, const at::Tensor& batch1, const at::Tensor& batch2, const at::Scalar& beta,
             const at::Scalar& alpha, const at::Tensor& out) {
-    const at::Tensor addend = beta.toComplexDouble() == 0.0 ? at::Tensor() : self.to(out.options());
-    product_3d("baddbmm", out, batch1, batch2, addend, alpha, beta);
+    product_3d("baddbmm", out, batch1, batch2, self, alpha, beta);
   }
 };
 

@@ -48,13 +48,14 @@ def parse_device(text: str) -> str:
     return text
 
 
+def device_option(name: str, default: str, text: str) -> Callable[..., Any]:
+    """An option of a command: a device that must be there."""
+    return click.option(name, default=default, show_default=True, callback=parsed(parse_device), help=text)
+
+
 @click.command(context_settings=ARGUMENTS)
-@click.option(
-    "--subject", default="minitorch", show_default=True, callback=parsed(parse_device), help="Device of the script."
-)
-@click.option(
-    "--reference", default="cpu", show_default=True, callback=parsed(parse_device), help="Device to hold it against."
-)
+@device_option("--subject", "minitorch", "Device of the script.")
+@device_option("--reference", "cpu", "Device to hold it against.")
 @click.option("-o", "--output", default="compare-report", show_default=True, type=click.Path(file_okay=False))
 @click.option(
     "--every", default=1, show_default=True, type=click.IntRange(1), help="Take every n-th call of an operator."

@@ -26,7 +26,7 @@ from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from minitorch_backend.compare import generators
-from minitorch_backend.compare.commands import ARGUMENTS, SCRIPT, parse_device, parsed
+from minitorch_backend.compare.commands import ARGUMENTS, SCRIPT, device_option
 from minitorch_backend.compare.judge import flat_tensors
 from minitorch_backend.compare.mirror import Mirror, View, bytes_of, host_memory, window
 from minitorch_backend.compare.operators import operator_of
@@ -333,20 +333,8 @@ MOST_NUMBERS = 12
 
 @click.command(context_settings={**ARGUMENTS, "allow_interspersed_args": True})
 @click.option("--metric", required=True, help="The check: a function of the script, or module:function. True is good.")
-@click.option(
-    "--subject",
-    default="minitorch",
-    show_default=True,
-    callback=parsed(parse_device),
-    help="Device that the script runs on.",
-)
-@click.option(
-    "--reference",
-    default="cpu",
-    show_default=True,
-    callback=parsed(parse_device),
-    help="Device to compute culprits on.",
-)
+@device_option("--subject", "minitorch", "Device that the script runs on.")
+@device_option("--reference", "cpu", "Device to compute culprits on.")
 @click.option("--journal", default=".minitorch-culprit.jsonl", show_default=True, type=click.Path(dir_okay=False))
 @click.argument("script", type=SCRIPT)
 @click.argument("arguments", nargs=-1, type=click.UNPROCESSED)
