@@ -73,6 +73,41 @@ def test_long_sort_in_parallel(dtype):
     check(lambda x: tuple(x.sort(stable=True)), torch.arange(1 << 17).to(dtype) % 300)
 
 
+def spread(kind, n, dtype):
+    """Keys that fill the buckets of a long sort in different ways."""
+    g = torch.Generator().manual_seed(7)
+    t = torch.rand(n, generator=g, dtype=torch.float64)
+    if kind == "tails":  # most close together, few far away: the far ones share buckets
+        t = torch.where(t > 0.9, (60 * t - 55).exp(), t * 1e-3 + 1)
+    elif kind == "two values":
+        t = (t > 0.5).double()
+    elif kind == "one bucket":  # too many begin alike
+        t = torch.where(t > 0.999, t * 1e9, 3 + t * 1e-6)
+    elif kind == "few values":
+        t = (t * 900).floor() - 450
+    return t.mul(2**20).to(dtype) if not dtype.is_floating_point else t.to(dtype)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16, torch.int32, torch.int64], ids=str)
+@pytest.mark.parametrize("kind", ["even", "tails", "two values", "one bucket", "few values"])
+def test_long_sorts_of_any_distribution(kind, dtype):
+    for n in (65535, 65536, 200_001):
+        t = spread(kind, n, dtype)
+        for descending in (False, True):
+            check(lambda x: tuple(x.sort(stable=True, descending=descending)), t)
+
+
+def test_long_sort_of_a_column_by_one_thread():
+    t = make((100_000, 3), torch.float32)
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        check(lambda x: tuple(x[:, 1].sort(stable=True)), t)
+        check(lambda x: tuple(x.sort(dim=0, stable=True)), t)
+    finally:
+        torch.set_num_threads(threads)
+
+
 def test_sort_default_argsort_msort():
     t = make((30, 40), torch.float32)
     d = t.to("minitorch")

@@ -5,6 +5,7 @@
 
 #include "kernels/cpu/lines.h"
 #include "kernels/cpu/sort_keys.h"
+#include "kernels/cpu/sort_partition.h"
 
 namespace minitorch {
 inline namespace MINITORCH_ARCH {
@@ -122,6 +123,7 @@ LineAccess access(const Lines& lines, const TensorView& values, const TensorView
 template <class T>
 struct KeyRange {
   uint64_t low = ~uint64_t{0}, high = 0;
+  KeyRange() : low(0), high(std::numeric_limits<typename KeyOf<T>::Key>::max()) {}  // all there are
   KeyRange(const LineAccess& a, const char* in, int64_t n, typename KeyOf<T>::Key flip, int64_t parts) {
     Scratch<uint64_t, 1024> found(2 * parts);
     for_each_part(n, parts, [&](int64_t p, int64_t begin, int64_t end) {
@@ -140,8 +142,8 @@ struct KeyRange {
 };
 
 template <class T, class Packing>
-void sort_packed(const LineAccess& a, char* const* p, int64_t n, bool descending, int64_t parts, int key_bit,
-                 const Packing& packing) {
+void sort_whole(const LineAccess& a, char* const* p, int64_t n, bool descending, int64_t parts, int key_bit,
+                const Packing& packing) {
   using Item = typename Packing::Item;
   const Buffers<Item> b(n);
   const auto flip = flip_of<T>(descending);
@@ -154,6 +156,53 @@ void sort_packed(const LineAccess& a, char* const* p, int64_t n, bool descending
   });
 }
 
+// Calls f(item) for the elements begin to end of a line; their keys are made whole vectors at a time.
+template <class T, class Packing, class F>
+MT_INLINE void for_each_item(const LineAccess& a, const char* in, int64_t begin, int64_t end,
+                             typename KeyOf<T>::Key flip, const Packing& packing, const F& f) {
+  for_each_block<T>(a, in + begin * a.in_step, end - begin, [&](int64_t first, const T* block, int64_t m) {
+    alignas(64) typename Packing::Item items[kBlockElements];
+    for (int64_t k = 0; k < m; k++) items[k] = packing.make(KeyOf<T>::key(block[k]) ^ flip, begin + first + k);
+    for (int64_t k = 0; k < m; k++) f(items[k]);
+  });
+}
+
+// Bucket after bucket; false, with nothing done, where too many keys begin alike.
+template <class T, class Packing>
+bool sort_in_buckets(const LineAccess& a, char* const* p, int64_t n, bool descending, int64_t parts, int key_bit,
+                     const KeyRange<T>& range, const Packing& packing) {
+  using Item = typename Packing::Item;
+  using Key = typename KeyOf<T>::Key;
+  const auto flip = flip_of<T>(descending);
+  const uint64_t differing =
+      packing.make(static_cast<Key>(range.low), 0).word ^ packing.make(static_cast<Key>(range.high), 0).word;
+  if (differing == 0) return false;
+  Partition partition(bit_width(differing) - 1, key_bit, n, parts);
+  const Digit digit = partition.digit();
+  for_each_part(n, parts, [&](int64_t part, int64_t begin, int64_t end) {
+    int64_t* const counts = partition.counts(part);
+    for_each_item<T>(a, p[0], begin, end, flip, packing, [&](const Item& item) { counts[digit(item.word)]++; });
+  });
+  if (!partition.arrange()) return false;
+  const Buffers<Item> b(n);
+  for_each_part(n, parts, [&](int64_t part, int64_t begin, int64_t end) {
+    int64_t* const positions = partition.positions(part);
+    const uint16_t* const bucket = partition.bucket_of_digit();
+    Item* const to = b.items;
+    for_each_item<T>(a, p[0], begin, end, flip, packing,
+                     [&](const Item& item) { to[positions[bucket[digit(item.word)]]++] = item; });
+  });
+  for_each_part(n, parts, [&](int64_t, int64_t begin, int64_t end) {
+    const BucketSort sort_bucket;
+    for (int64_t k = partition.first_from(begin); k < partition.first_from(end); k++) {
+      const int64_t start = partition.start(k), count = partition.start(k + 1) - start;
+      const Item* const sorted = sort_bucket(b.items + start, b.other + start, count, key_bit, partition.bits(k));
+      store_items<T>(a, p[1], p[2], p[0], sorted - start, start, start + count, flip, packing);
+    }
+  });
+  return true;
+}
+
 // In `parts` parallel parts.
 template <class T, class Item>
 void sort_line(const LineAccess& a, char* const* p, int64_t n, bool descending, int64_t parts) {
@@ -162,14 +211,19 @@ void sort_line(const LineAccess& a, char* const* p, int64_t n, bool descending, 
     load_items<T>(a, b.items, p[0], n, descending);
     return store_items<T>(a, p[1], p[2], p[0], sort_items(b.items, b.other, n), n, descending);
   }
+  if (sizeof(T) == 4 && n < kLongLine) return sort_whole<T>(a, p, n, descending, parts, Item::kKeyBit, Whole<Item>{});
+  const KeyRange<T> range = sizeof(T) == 8 ? KeyRange<T>(a, p[0], n, flip_of<T>(descending), parts) : KeyRange<T>();
+  const auto sort_as = [&](const auto& packing, int key_bit) {
+    if (n < kLongLine || !sort_in_buckets(a, p, n, descending, parts, key_bit, range, packing))
+      sort_whole<T>(a, p, n, descending, parts, key_bit, packing);
+  };
   if constexpr (sizeof(T) == 8) {
-    const KeyRange<T> range(a, p[0], n, flip_of<T>(descending), parts);
     if (Packed::fits(range.low, range.high, n)) {
       const Packed packing{range.low, bit_width(static_cast<uint64_t>(n))};
-      return sort_packed<T>(a, p, n, descending, parts, packing.key_bit, packing);
+      return sort_as(packing, packing.key_bit);
     }
   }
-  sort_packed<T>(a, p, n, descending, parts, Item::kKeyBit, Whole<Item>{});
+  sort_as(Whole<Item>{}, Item::kKeyBit);
 }
 
 void sort(const TensorView& values, const TensorView& indices, const TensorView& input, int dim, bool descending) {
@@ -180,7 +234,7 @@ void sort(const TensorView& values, const TensorView& indices, const TensorView&
     using T = typename decltype(tag)::type;
     using Item = typename decltype(item_tag)::type;
     const LineAccess a = access<T>(lines, values, indices, input);
-    if (lines.count() < num_threads() && n >= kParallelSort) {
+    if (lines.count() < num_threads() && n >= kLongLine) {
       lines.for_each(1, 0, [&](char* const* p, int64_t) { sort_line<T, Item>(a, p, n, descending, num_threads()); });
     } else {
       lines.for_each(1, 8, [&](char* const* p, int64_t) { sort_line<T, Item>(a, p, n, descending, 1); });

@@ -189,8 +189,7 @@ Item* radix_sort(Item* items, Item* other, int64_t n, int lowest, int64_t parts)
   return items;
 }
 
-constexpr int64_t kInsertion = 12;        // items up to which insertion sort wins
-constexpr int64_t kParallelSort = 65536;  // items of one line worth a second thread
+constexpr int64_t kInsertion = 12;  // items up to which insertion sort wins
 
 template <class Item>
 Item* sort_items(Item* items, Item* other, int64_t n, int64_t parts = 1) {
