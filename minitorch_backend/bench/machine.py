@@ -7,16 +7,22 @@ import platform
 import re
 import subprocess
 import time
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
 import psutil
 import torch
 
-# Settings that change what is measured.
-ENVIRONMENT = (
-    "OMP_NUM_THREADS", "OMP_WAIT_POLICY", "OMP_PROC_BIND", "MINITORCH_ISA", "MINITORCH_POISON", "GLIBC_TUNABLES",
-    "MALLOC_MMAP_THRESHOLD_", "MALLOC_TRIM_THRESHOLD_", "MALLOC_ARENA_MAX", "LD_PRELOAD",
+# Settings of ours that change what is measured, with what they are by default; a case that falls back says so itself.
+OWN = {
+    "MINITORCH_ISA": "", "MINITORCH_POISON": "0", "MINITORCH_MEMORY_LIMIT": "", "MINITORCH_LAUNCH_BLOCKING": "0",
+    "MINITORCH_EXPANDABLE_SEGMENTS": "0", "MINITORCH_PEER_ACCESS": "1",
+}  # fmt: skip
+OTHERS = (
+    "OMP_NUM_THREADS", "OMP_WAIT_POLICY", "OMP_PROC_BIND", "GLIBC_TUNABLES", "MALLOC_MMAP_THRESHOLD_",
+    "MALLOC_TRIM_THRESHOLD_", "MALLOC_ARENA_MAX", "LD_PRELOAD", "CUDA_LAUNCH_BLOCKING", "CUDA_DEVICE_MAX_CONNECTIONS",
+    "PYTORCH_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF", "NVIDIA_TF32_OVERRIDE",
 )  # fmt: skip
 KIND = ("cpu family", "model", "CPU implementer", "CPU part")  # x86's and Arm's, of /proc/cpuinfo
 DRIVER = pathlib.Path("/proc/driver/nvidia/version")
@@ -56,6 +62,12 @@ def driver() -> str:
     return found.group(1) if found else ""
 
 
+def environment(variables: Mapping[str, str]) -> dict[str, str]:
+    """The settings among them that change what is measured; one that is empty or as by default is none."""
+    found = {name: variables.get(name, "") for name in (*OWN, *OTHERS)}
+    return {name: value for name, value in found.items() if value and value != OWN.get(name)}
+
+
 def describe() -> dict:
     """Machine, versions and commit, as they go into a result file."""
     import minitorch_backend
@@ -76,7 +88,7 @@ def describe() -> dict:
         "minitorch": minitorch_backend.__version__,
         "torch": str(torch.__version__),
         "python": platform.python_version(),
-        "environment": {name: os.environ[name] for name in ENVIRONMENT if name in os.environ},
+        "environment": environment(os.environ),
         "commit": commit(),
         "date": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
     }

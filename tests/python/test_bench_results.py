@@ -2,6 +2,8 @@
 
 import json
 import math
+import pathlib
+import re
 
 import pytest
 import torch
@@ -191,3 +193,19 @@ def test_processors_of_one_name_are_told_apart(tmp_path):
     assert name(x86.format(25)) == "Abacus (family 25, model 17)" != name(x86.format(26))
     assert name("CPU implementer\t: 0x41\nCPU part\t: 0xd40\n").endswith("(implementer 0x41, part 0xd40)")
     assert "(" not in name("") and machine.processor_name(tmp_path / "none") == name("") != ""
+
+
+def test_every_setting_of_ours_is_noted_or_says_nothing_of_speed():
+    source = (pathlib.Path(__file__).parents[2] / "csrc/runtime/environment.cpp").read_text()
+    (names,) = re.findall(r"kNames\[\] = \{(.*?)\}", source, re.DOTALL)
+    known = {f"MINITORCH_{name}" for name in re.findall(r'"(\w+)"', names)}
+    assert known - set(machine.OWN) == {"MINITORCH_BACKEND", "MINITORCH_FALLBACK"} and set(machine.OWN) <= known
+
+
+def test_settings_as_by_default_are_none():
+    given = {"MINITORCH_LAUNCH_BLOCKING": "1", "MINITORCH_POISON": "0", "MINITORCH_PEER_ACCESS": "1", "LD_PRELOAD": ""}
+    assert machine.environment(given) == {"MINITORCH_LAUNCH_BLOCKING": "1"}
+    given = {"MINITORCH_EXPANDABLE_SEGMENTS": "1", "MINITORCH_PEER_ACCESS": "0", "OMP_NUM_THREADS": "2", "HOME": "/"}
+    assert list(machine.environment(given)) == [
+        "MINITORCH_EXPANDABLE_SEGMENTS", "MINITORCH_PEER_ACCESS", "OMP_NUM_THREADS",
+    ]  # fmt: skip
