@@ -64,7 +64,9 @@ def override(
     which is its ``scalar_t``; other operators' come as they are, and ``scalar_t`` is the first one's.
 
     ``dtypes`` (of the first tensor, or what a compiled pointwise kernel's are promoted to) limits it; other calls go to
-    the original. ``flags`` are the compiler's. Shapes and dtypes of the results are those that PyTorch says the
+    the original. So do those that a compiled kernel cannot take: complex numbers, more than 12 dimensions, floating
+    tensors of another dtype than ``dtypes`` where they are not promoted, or an argument that the kernel does not see (a
+    text, a generator) and that is not as by default. ``flags`` are the compiler's. Shapes and dtypes of the results are those that PyTorch says the
     operator has; one whose result's shape depends on values cannot be overridden. Raises LookupError for a name that
     means no operator, CompileError with the compiler's message, ValueError when the kernel is not for the backend that
     runs. A kernel that gives something else than the operator raises KernelError when called.
@@ -83,8 +85,9 @@ def override(
             raise ValueError("a Triton kernel needs a GPU; minitorch runs on the CPU here")
         if grid is None:
             raise ValueError("a Triton kernel needs grid=, a function of results and arguments")
+        schema.kernel_arguments(operator.functional)  # says what cannot be given to it
         run = overriding.run_triton(triton, grid, dict(constants or {}))
-        return overriding.deliver(Override(operator, run, wanted, "Triton kernel", promotes=True))
+        return overriding.deliver(Override(operator, run, wanted, "Triton kernel", compiles=True))
     chosen = cuda if on_cuda else source
     if chosen is None:
         raise ValueError(f"minitorch runs on the {'GPU: give cuda=' if on_cuda else 'CPU: give source='}")
@@ -97,5 +100,5 @@ def override(
         kernel.prepare(dtype)
     title = "CUDA kernel" if on_cuda else "C++ kernel"
     return overriding.deliver(
-        Override(operator, overriding.run_compiled(kernel, strided), wanted, title, promotes=True)
+        Override(operator, overriding.run_compiled(kernel, strided), wanted, title, compiles=True)
     )

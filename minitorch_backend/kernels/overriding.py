@@ -13,10 +13,13 @@ from torch._prims_common.wrappers import _maybe_resize_out
 
 from minitorch_backend.kernels import chain, compiled, schema
 from minitorch_backend.kernels.errors import KernelError
+from minitorch_backend.kernels.operands import (
+    SELECTORS, bound, crosses, device_of, first_tensor, overlaps, promoted, tensors_of,
+)  # fmt: skip
 
 KEY = "PrivateUse1"
-SELECTORS = ("condition",)  # arguments of pointwise operators that choose among the operands
 REMEMBERED = 1024  # shapes whose results are known without asking PyTorch's meta function again
+REFUSED = (RuntimeError, TypeError, ValueError, IndexError)  # what native raises for bad arguments
 _active: list["Override"] = []
 _collecting: list[list["Override"]] = []
 _inside = threading.local()
@@ -32,9 +35,11 @@ class Override:
         run: Callable[..., Any],
         dtypes: frozenset[torch.dtype] | None,
         title: str,
-        promotes: bool = False,
+        compiles: bool = False,
     ) -> None:
-        self.promotes = promotes  # whether ``dtypes`` are of what the operands are promoted to, not of the first tensor
+        # Whether the kernel is code for one dtype at a time: that is what the operands of a pointwise operator are
+        # promoted to, and calls whose operands are nothing for it are left to the original.
+        self.compiles = compiles
         self.operator, self.run, self.dtypes, self.title = operator, run, dtypes, title
         self.calls = 0  # how often the kernel, and not the original, did the work
         self.entered = 0  # ``with`` blocks that are open
@@ -108,21 +113,46 @@ class Override:
 
     def _takes(self, args: tuple, kwargs: dict) -> bool:
         """Whether this call is for the kernel: its dtype was asked for, and it does not come from the kernel itself."""
-        if self in getattr(_inside, "overrides", ()):
+        if self in inside():
             return False
-        if self.dtypes is None:
+        if self.compiles:
+            return self._can_take(args, kwargs)
+        return self.dtypes is None or self.dtype(args, kwargs) in self.dtypes
+
+    def _can_take(self, args: tuple, kwargs: dict) -> bool:
+        """Whether a compiled kernel can be given these operands. What native refuses is left to the original, which says
+        what native says.
+        """
+        pointwise = self.operator.pointwise
+        if not crosses(self.operator.functional, args, kwargs, pointwise):
+            return False
+        wanted = self.dtypes or compiled.CPP
+        if not pointwise and self.dtype(args, kwargs) not in wanted:
+            return False
+        try:
+            results = self.expected(args, kwargs)
+            dtype = self.dtype(args, kwargs)
+        except KernelError:
+            raise
+        except REFUSED:
+            return False
+        if dtype not in wanted or any(r.dtype not in compiled.CPP or r.dim() > compiled.MAX_DIM for r in results):
+            return False
+        if pointwise:
             return True
-        return self.dtype(args, kwargs) in self.dtypes
+        # Without promotion tensors come as they are: floating ones in dtypes that the kernel was made for.
+        others = [*tensors_of((*args, *kwargs.values())), *results]
+        return all(t.dtype in wanted for t in others if t.is_floating_point())
 
     def dtype(self, args: tuple, kwargs: dict) -> torch.dtype | None:
         """What the kernel computes in: the first tensor's dtype, or, of a pointwise operator's, the promoted one.
 
-        Where the operator makes floating numbers of integers, that is its result's.
+        Where the operator makes numbers of a higher kind of integers or booleans, that is its result's.
         """
         first = first_tensor((*args, *kwargs.values()))
-        if first is None or not (self.promotes and self.operator.pointwise):
+        if first is None or not (self.compiles and self.operator.pointwise):
             return first.dtype if first is not None else None
-        operands = promoted_operands(self.operator, args, kwargs)
+        operands = promoted(self.operator.functional, args, kwargs)
         if all(isinstance(v, torch.Tensor) and v.dtype == first.dtype for v in operands):
             found = first.dtype
         else:
@@ -130,15 +160,14 @@ class Override:
         if found.is_floating_point:
             return found
         made = self.expected(args, kwargs)[0].dtype
-        return made if made.is_floating_point else found
+        return found if made == torch.bool else made
 
     def _compute(self, args: tuple, kwargs: dict) -> Any:
-        inside = _inside.__dict__.setdefault("overrides", [])
-        inside.append(self)
+        inside().append(self)
         try:
             return self.run(self, args, kwargs)
         finally:
-            inside.pop()
+            inside().pop()
             self.calls += 1
 
     def _functional(self, below: chain.Below, keys: Any, args: tuple, kwargs: dict) -> Any:
@@ -148,16 +177,16 @@ class Override:
         if not self._takes(args, kwargs) or overlaps(args[0], (*args, *kwargs.values())):
             return below(keys, args, kwargs)
         found = self._compute(args, kwargs)
-        if not fits(found, args[0]):
+        if not fits(found, args[0]) or found.shape != args[0].shape:
             return below(keys, args, kwargs)  # it says what native says
         return args[0].copy_(found)
 
     def _out(self, below: chain.Below, keys: Any, args: tuple, kwargs: dict) -> Any:
-        if not self._takes(args, kwargs):
-            return below(keys, args, kwargs)
         names = [a.name for a in self.operator.out._schema.arguments if a.is_out]
-        targets = [kwargs[name] for name in names]
         rest = {name: value for name, value in kwargs.items() if name not in names}
+        if not self._takes(args, rest):
+            return below(keys, args, kwargs)
+        targets = [kwargs[name] for name in names]
         if any(overlaps(target, (*args, *kwargs.values())) for target in targets):
             return below(keys, args, kwargs)  # it says what native says
         found = self._compute(args, rest)
@@ -174,7 +203,8 @@ class Override:
 
         Raises what native raises for these arguments.
         """
-        key = (tuple(map(_key, args)), tuple((k, _key(v)) for k, v in kwargs.items()))
+        # torch's default dtype is what integers become, for one.
+        key = (torch.get_default_dtype(), tuple(map(_key, args)), tuple((k, _key(v)) for k, v in kwargs.items()))
         found = self.results.get(key)
         if found is None:
             given, named = schema.numbers_as_tensors(
@@ -194,6 +224,11 @@ class Override:
         return found
 
 
+def inside() -> "list[Override]":
+    """The overrides whose kernels are at work in this thread: what they call is the original."""
+    return _inside.__dict__.setdefault("overrides", [])
+
+
 def check_dtypes(dtypes: "Iterable[torch.dtype] | None") -> frozenset[torch.dtype] | None:
     """Raises TypeError, ValueError for what is no list of dtypes: such an override would never be called."""
     if dtypes is None:
@@ -209,61 +244,6 @@ def check_dtypes(dtypes: "Iterable[torch.dtype] | None") -> frozenset[torch.dtyp
 def fits(value: torch.Tensor, target: torch.Tensor) -> bool:
     """Whether native would write a result of this dtype and place into such a tensor."""
     return value.device == target.device and torch.can_cast(value.dtype, target.dtype)
-
-
-def overlaps(target: torch.Tensor, given: Iterable[Any]) -> bool:
-    """Whether a tensor shares memory with itself, or with another that is not the same: native writes to none such."""
-    if any(stride == 0 and size > 1 for size, stride in zip(target.shape, target.stride(), strict=True)):
-        return True
-    begin, end = span(target)
-    for other in tensors_of(given):
-        same = other.data_ptr() == target.data_ptr() and other.shape == target.shape
-        if other is target or other.device != target.device or (same and other.stride() == target.stride()):
-            continue
-        first, last = span(other)
-        if first < end and begin < last:
-            return True
-    return False
-
-
-def span(tensor: torch.Tensor) -> tuple[int, int]:
-    """The addresses between which a tensor's elements are."""
-    if tensor.numel() == 0:
-        return 0, 0
-    last = sum((size - 1) * stride for size, stride in zip(tensor.shape, tensor.stride(), strict=True))
-    return tensor.data_ptr(), tensor.data_ptr() + (last + 1) * tensor.element_size()
-
-
-def promoted_operands(operator: schema.Operator, args: tuple, kwargs: dict) -> list[Any]:
-    """The tensors of a call, and numbers in their places, that are promoted to one dtype."""
-    values = bound(operator.functional, args, kwargs)
-    return [v for name, v in values.items() if name not in SELECTORS and is_operand(operator.functional, name, v)]
-
-
-def is_operand(overload: torch._ops.OpOverload, name: str, value: Any) -> bool:
-    return value is not None and any(
-        a.name == name and str(a.type) in schema.TENSORS for a in overload._schema.arguments
-    )
-
-
-def bound(overload: torch._ops.OpOverload, args: tuple, kwargs: dict) -> dict[str, Any]:
-    """The values of all arguments by their names, with defaults filled in."""
-    return {
-        a.name: args[i] if i < len(args) else kwargs.get(a.name, a.default_value)
-        for i, a in enumerate(overload._schema.arguments)
-    }
-
-
-def tensors_of(values: Iterable[Any]) -> Iterator[torch.Tensor]:
-    for value in values:
-        if isinstance(value, torch.Tensor):
-            yield value
-        elif isinstance(value, (list, tuple)):
-            yield from tensors_of(value)
-
-
-def first_tensor(values: Iterable[Any]) -> torch.Tensor | None:
-    return next(tensors_of(values), None)
 
 
 def _key(value: Any) -> Any:
@@ -334,13 +314,14 @@ def arrange(override: Override, args: tuple, kwargs: dict, dtype: torch.dtype) -
     them stays boolean.
     """
     given = bound(override.operator.functional, args, kwargs)
-    device = first_tensor(given.values()).device
+    device = device_of(given.values())
     shape = override.expected(args, kwargs)[0].shape if override.operator.pointwise else None
     values = []
     for name, kind in schema.kernel_arguments(override.operator.functional):
         value = given[name]
         if kind == "Tensor" and isinstance(value, schema.NUMBERS):  # of x + 1
-            value = torch.full((), value, dtype=dtype, device=device)
+            wide = torch.tensor(value, dtype=torch.float64 if isinstance(value, float) else None)
+            value = wide.to(device, dtype)  # an integer that is too large goes round, as native's does
         if kind == "Tensor" and value is not None and shape is not None:
             value = value.to(device, value.dtype if name in SELECTORS else dtype).expand(shape)
         values.append(value)
@@ -349,7 +330,7 @@ def arrange(override: Override, args: tuple, kwargs: dict, dtype: torch.dtype) -
 
 def allocate(override: Override, args: tuple, kwargs: dict) -> tuple[list[torch.Tensor], torch.device]:
     """Fresh results, laid out as the operator's are."""
-    device = first_tensor((*args, *kwargs.values())).device
+    device = device_of((*args, *kwargs.values()))
     return [
         torch.empty_strided(e.shape, e.stride(), dtype=e.dtype, device=device)
         for e in override.expected(args, kwargs)

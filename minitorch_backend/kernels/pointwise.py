@@ -3,19 +3,22 @@
 import functools
 import itertools
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import torch
 
 from minitorch_backend.kernels import compiled, expression, overriding, schema
 from minitorch_backend.kernels.chain import Below, Link
+from minitorch_backend.kernels.errors import KernelError
 from minitorch_backend.kernels.expression import VARIABLE, Expression
+from minitorch_backend.kernels.operands import bound, device_of, tensors_of
 from minitorch_backend.kernels.overriding import Override
 
 NAMESPACE = "minitorch_user"
 GRAIN = 16384
 AUTOGRAD = "AutogradPrivateUse1"
+OPERANDS = ("Tensor", "number", "float", "int")  # kinds of arguments that an expression has as inputs
 PRELUDE = """
 #include <cmath>
 #include "kernels/functors/math.h"
@@ -134,8 +137,11 @@ class Elementwise:
             values = list(torch.broadcast_tensors(*inputs))
         values = [v.to(device, dtype).contiguous() for v in values]
         out = torch.empty(values[0].shape, dtype=dtype, device=device)
+        target = out
+        if out.dim() > compiled.MAX_DIM:
+            target, values = out.view(-1), [v.view(-1) for v in values]
         if out.numel():
-            self.kernel([out], values, dtype)
+            self.kernel([target], values, dtype)
         return out
 
 
@@ -176,7 +182,7 @@ def common_device(inputs: tuple[torch.Tensor, ...]) -> torch.device:
     return ours
 
 
-def as_tensors(inputs: "tuple[torch.Tensor | float, ...]") -> list[torch.Tensor]:
+def as_tensors(inputs: "Sequence[torch.Tensor | float]") -> list[torch.Tensor]:
     """Numbers as tensors without dimensions, of the dtype that the others have."""
     found = [t for t in inputs if isinstance(t, torch.Tensor)]
     if len(found) == len(inputs) or not found:
@@ -257,24 +263,38 @@ def attach_gradients(operator: Elementwise, derivatives: dict[str, Expression]) 
 
 
 class PointwiseOverride(Override):
-    """An operator of PyTorch, replaced by a new one together with its gradient if that has one."""
+    """An operator of PyTorch, replaced by a new one together with its gradient if that has one.
+
+    The expression's inputs are the operator's tensors and the numbers that every call of it must give, in the order of
+    its schema. Raises ValueError where it has another number of inputs, or where a call must give something else.
+    """
 
     def __init__(self, name: str, new: Elementwise, differentiable: bool, dtypes: Any) -> None:
         operator = schema.find(name)
-        tensors = [a for a in operator.functional._schema.arguments if str(a.type) == "Tensor"]
-        if len(tensors) != len(new.body.inputs):
-            raise ValueError(f"{name} has {len(tensors)} tensors, the expression {len(new.body.inputs)} inputs")
-        self.new, self.differentiable, self.count = new, differentiable, len(tensors)
         arguments = operator.functional._schema.arguments
-        self.names = [a.name for a in arguments]
-        self.defaults = {a.name: a.default_value for a in arguments[self.count :]}
+        needed = [a for a in arguments if not a.has_default_value() and not str(a.type).startswith("Optional")]
+        self.names = [a.name for a in needed if str(a.type) in OPERANDS and not schema.is_enumeration(a)]
+        if other := [f"{a.name} ({a.real_type})" for a in needed if a.name not in self.names]:
+            raise ValueError(f"{name} needs {', '.join(other)}, which no expression has: use a Python callable or source=")
+        if len(self.names) != len(new.body.inputs):
+            raise ValueError(
+                f"{name} has {len(self.names)} operands ({', '.join(self.names)}), the expression "
+                f"{len(new.body.inputs)} inputs ({', '.join(new.body.inputs)})"
+            )
+        self.new, self.differentiable = new, differentiable
+        self.defaults = {a.name: a.default_value for a in arguments if a.name not in self.names}
         wanted = overriding.check_dtypes(dtypes)
         super().__init__(
             operator, lambda override, args, kwargs: self._checked(new._run, args, kwargs), wanted, "elementwise kernel"
         )
 
+    def operands(self, args: tuple, kwargs: dict) -> list[Any]:
+        """The values of the expression's inputs in a call."""
+        values = bound(self.operator.functional, args, kwargs)
+        return [values[name] for name in self.names]
+
     def _checked(self, run: Callable[..., torch.Tensor], args: tuple, kwargs: dict) -> torch.Tensor:
-        found = run(*as_tensors(args[: self.count]))
+        found = run(*as_tensors(self.operands(args, kwargs)))
         overriding.check_results(self, found, self.expected(args, kwargs))
         return found
 
@@ -284,11 +304,35 @@ class PointwiseOverride(Override):
         return super().links() + (more if self.differentiable else [])
 
     def _takes(self, args: tuple, kwargs: dict) -> bool:
-        """Not integers, nor where a further argument is not as by default: no expression has alpha of an addition."""
-        given = {**dict(zip(self.names, args, strict=False)), **kwargs}
-        plain = all(value == self.defaults[name] for name, value in given.items() if name in self.defaults)
-        first = overriding.first_tensor(args)
-        return plain and first is not None and first.is_floating_point() and super()._takes(args, kwargs)
+        """Real floating numbers, mixed where the operator promotes, and further arguments as they are by default: no
+        expression has alpha of an addition. All else is the original's, and what native refuses.
+        """
+        values = bound(self.operator.functional, args, kwargs)
+        if any(values[name] is not default and values[name] != default for name, default in self.defaults.items()):
+            return False
+        if self in overriding.inside():
+            return False
+        operands = self.operands(args, kwargs)
+        tensors = list(tensors_of(operands))
+        if any(isinstance(v, complex) for v in operands) or any(t.dtype not in compiled.CPP for t in tensors):
+            return False
+        if not any(isinstance(v, float) or (isinstance(v, torch.Tensor) and v.is_floating_point()) for v in operands):
+            return False
+        dtype = common_dtype(tuple(as_tensors(operands)))
+        if dtype not in (self.dtypes or compiled.CPP):
+            return False
+        if not self.operator.pointwise and any(t.dtype != dtype for t in tensors):
+            return False
+        home = device_of(tensors)
+        if any(t.device != home and (t.dim() > 0 or t.device.type != "cpu") for t in tensors):
+            return False
+        try:
+            self.expected(args, kwargs)
+        except KernelError:
+            raise
+        except overriding.REFUSED:
+            return False
+        return True
 
     def _with_gradient(self, below: Below, keys: Any, args: tuple, kwargs: dict) -> torch.Tensor:
         if not self._takes(args, kwargs):
@@ -302,8 +346,12 @@ class PointwiseOverride(Override):
             return below(keys, args, kwargs)
         if torch.is_grad_enabled() and target.requires_grad and target.is_leaf:
             raise RuntimeError("a leaf Variable that requires grad is being used in an in-place operation.")
+        # The backward pass needs what is overwritten.
+        operands = [v.clone() if v is target else v for v in self.operands(args, kwargs)]
+        found = self.new(*operands)
+        if found.shape != target.shape or not overriding.fits(found, target):
+            return below(keys, args, kwargs)  # it says what native says
         self.calls += 1
-        found = self.new(target.clone(), *args[1 : self.count])  # the backward pass needs what is overwritten
         return target.copy_(found)
 
 

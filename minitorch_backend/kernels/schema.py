@@ -9,6 +9,7 @@ import torch
 
 NUMBERS = (bool, int, float, complex)
 TENSORS = ("Tensor", "Optional[Tensor]")
+ENUMERATIONS = ("ScalarType", "Layout", "MemoryFormat")  # what PyTorch's schemas pass as an int
 
 
 @dataclass(frozen=True)
@@ -139,6 +140,11 @@ def _beside(number: complex, others: list[torch.Tensor]) -> torch.Tensor:
     return wide if same else wide.to(dtype)
 
 
+def is_enumeration(argument: Any) -> bool:
+    """Whether a schema's argument is a dtype, a layout or a memory format."""
+    return any(word in str(argument.real_type) for word in ENUMERATIONS)
+
+
 def kernel_arguments(functional: torch._ops.OpOverload) -> list[tuple[str, str]]:
     """(name, kind) of the arguments that a compiled kernel takes; kinds: Tensor, int, float, bool, list.
 
@@ -151,7 +157,7 @@ def kernel_arguments(functional: torch._ops.OpOverload) -> list[tuple[str, str]]
         kind = str(a.type)
         if kind in TENSORS:
             found.append((a.name, "Tensor"))
-        elif kind in ("int", "Optional[int]") and "ScalarType" not in str(a.real_type):
+        elif kind in ("int", "Optional[int]") and not is_enumeration(a):
             found.append((a.name, "int"))
         elif kind in ("float", "Optional[float]", "number", "Optional[number]"):
             found.append((a.name, "float"))
