@@ -1,5 +1,6 @@
 """Compiles a user's source at run time and keeps the result, under a hash of everything that it depends on."""
 
+import contextlib
 import ctypes
 import functools
 import hashlib
@@ -9,6 +10,7 @@ import platform
 import re
 import shlex
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
@@ -29,9 +31,8 @@ SHARED_HEADERS = (
     "kernels/functors/math_double_inverse.h",
     "kernels/functors/polynomials.h",
 )
-OWN_INCLUDE = re.compile(r'^\s*#\s*include\s*"(?!minitorch_kernel\.h|core/|kernels/)', re.MULTILINE)
-DIGEST = hashlib.sha256().digest_size  # bytes after the end of a library in the cache
-TIME_LIMIT = 300  # seconds for one compilation
+DIGEST = hashlib.sha256().digest_size  # bytes after the end of a file in the cache
+TIME_LIMIT = 300.0  # seconds for one run of a compiler
 # As our own kernels are built; NaN and signed zero keep their meaning.
 CXX_FLAGS = ("-std=c++20", "-O3", "-fPIC", "-fopenmp", "-fno-math-errno", "-fno-trapping-math", "-Wall")
 NATIVE = "-march=native" if platform.machine() in ("x86_64", "AMD64") else "-mcpu=native"
@@ -75,30 +76,23 @@ def nvcc() -> str | None:
     return shutil.which("nvcc") or shutil.which("nvcc", path=f"{home}/bin")
 
 
-def cuda_architecture() -> str:
-    """The architecture to compile CUDA for: that of the device."""
+def cuda_architecture(device: int = 0) -> str:
+    """The architecture to compile CUDA for: that of the device with this index."""
     import torch
 
-    major, minor = torch.minitorch.get_device_capability(0)
+    major, minor = torch.minitorch.get_device_capability(device)
     return f"sm_{major}{minor}" if major else "native"
 
 
 @functools.cache
 def version(*compiler: str) -> str:
     """What the compiler says it is, and the processor: -march=native means another thing on another one."""
-    done = subprocess.run([*compiler, "--version"], capture_output=True, text=True, check=False)
+    done = run_program([*compiler, "--version"], pathlib.Path.cwd())
     info = pathlib.Path("/proc/cpuinfo")
     features = (
         next((line for line in info.read_text().splitlines() if line.startswith("flags")), "") if info.exists() else ""
     )
     return done.stdout + platform.machine() + features
-
-
-@functools.cache
-def headers() -> str:
-    """The text of the headers that a source may include."""
-    first, ours = include_folders()
-    return "".join(p.read_text() for p in (first / "minitorch_kernel.h", *(ours / n for n in SHARED_HEADERS)))
 
 
 @functools.cache
@@ -114,26 +108,50 @@ def share_openmp() -> None:
             return
 
 
+def run_program(command: list[str], folder: pathlib.Path) -> subprocess.CompletedProcess[str]:
+    """Run a compiler. Raises TimeoutExpired after TIME_LIMIT; then, or when interrupted, all that it started ends too.
+
+    A compiler's driver leaves the work to others (cc1plus, the assembler), which would outlive it.
+    """
+    process = subprocess.Popen(
+        command, cwd=folder, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+        errors="replace", start_new_session=True,
+    )  # fmt: skip
+    with process:  # closes the pipes and waits
+        try:
+            output, message = process.communicate(timeout=TIME_LIMIT)
+        except BaseException:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
+            raise
+    return subprocess.CompletedProcess(command, process.returncode, output, message)
+
+
 def _run(commands: list[list[str]], folder: pathlib.Path, title: str) -> None:
     for command in commands:
         try:
-            done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False, timeout=TIME_LIMIT)
+            done = run_program(command, folder)
         except subprocess.TimeoutExpired:
-            raise CompileError(f"{title}: the compiler did not end within {TIME_LIMIT} s") from None
+            raise CompileError(f"{title}: the compiler did not end within {TIME_LIMIT:g} s") from None
         if done.returncode != 0:
             message = (done.stderr or done.stdout).strip()
             raise CompileError(f"{title} does not compile:\n{message}\n({' '.join(command)})")
 
 
-def library(source: str, title: str, cuda: bool = False, flags: tuple[str, ...] = ()) -> ctypes.CDLL:
+def library(
+    source: str, title: str, cuda: bool = False, flags: tuple[str, ...] = (), architecture: str = ""
+) -> ctypes.CDLL:
     """The source, compiled and loaded. Raises CompileError with the compiler's message.
 
     The same source, flags, headers, compiler and processor are compiled once and then found in the cache.
+    ``architecture``: of the GPU, "sm_90"; that of the first one if it is not given.
     """
-    return ctypes.CDLL(str(build(source, title, cuda, tuple(flags))))
+    return ctypes.CDLL(str(build(source, title, cuda, tuple(flags), architecture)))
 
 
-def build(source: str, title: str, cuda: bool = False, flags: tuple[str, ...] = ()) -> pathlib.Path:
+def build(
+    source: str, title: str, cuda: bool = False, flags: tuple[str, ...] = (), architecture: str = ""
+) -> pathlib.Path:
     """The path of the compiled library."""
     includes = [f"-I{folder}" for folder in include_folders()]
     if cuda:
@@ -143,7 +161,7 @@ def build(source: str, title: str, cuda: bool = False, flags: tuple[str, ...] = 
         options = [
             "-std=c++20",
             "-O3",
-            f"-arch={cuda_architecture()}",
+            f"-arch={architecture or cuda_architecture()}",
             "--expt-relaxed-constexpr",
             "-Xcompiler",
             "-fPIC",
@@ -153,40 +171,65 @@ def build(source: str, title: str, cuda: bool = False, flags: tuple[str, ...] = 
         compiler = cxx()
         options = [*cxx_words(), *CXX_FLAGS, NATIVE, "-DMINITORCH_ARCH=user"]
         share_openmp()
-    parts = [source, headers(), version(compiler, *([] if cuda else cxx_words())), *options, *flags]
     with tempfile.TemporaryDirectory() as name:
         folder = pathlib.Path(name)
         file = folder / ("kernel.cu" if cuda else "kernel.cpp")
         file.write_text(source)
-        if flags or OWN_INCLUDE.search(source):  # headers that are not ours may change: what they say counts
-            _run([[compiler, *options, *includes, *flags, "-E", "-P", str(file), "-o", "all"]], folder, title)
-            parts.append((folder / "all").read_text(errors="replace"))
-        target = cache_folder() / (hashlib.sha256("\0".join(parts).encode()).hexdigest()[:24] + ".so")
+        start = [compiler, *options, *includes, *flags]
+        read = what_is_read(start, file, cuda, title)
+        target = kept_as(".so", source, read, version(compiler, *([] if cuda else cxx_words())), *options, *flags)
         if is_whole(target):
             return target
         words = [os.path.realpath(compiler), *([] if cuda else cxx_words())]
         if cuda or any("clang" in pathlib.Path(word).name for word in words) or sys.platform == "darwin":
-            commands = [[compiler, *options, *includes, *flags, "-shared", str(file), "-o", "kernel.so"]]
+            commands = [[*start, "-shared", str(file), "-o", "kernel.so"]]
         else:  # linked without -fopenmp: GCC would bring a second OpenMP library
             commands = [
-                [compiler, *options, *includes, *flags, "-c", str(file), "-o", "kernel.o"],
+                [*start, "-c", str(file), "-o", "kernel.o"],
                 [compiler, *cxx_words(), "-shared", "kernel.o", "-o", "kernel.so"],
             ]
         _run(commands, folder, title)
         code = (folder / "kernel.so").read_bytes()
-    return keep(target, code + hashlib.sha256(code).digest())
+    return keep(target, code)
+
+
+def what_is_read(start: list[str], file: pathlib.Path, cuda: bool, title: str) -> str:
+    """All text that a compilation reads, headers of the system too, so that one that has changed is another kernel.
+
+    A tenth of a second. nvcc compiles twice, for host and device, with other branches of #if: of its headers the whole
+    texts count.
+    """
+    _run([[*start, "-M" if cuda else "-E", *([] if cuda else ["-P"]), str(file), "-o", "read"]], file.parent, title)
+    text = (file.parent / "read").read_text(errors="replace")
+    if not cuda:
+        return text
+    names = re.findall(r"(?:\\ |[^\s\\])+", text.partition(":")[2])  # a space in a name has a backslash before it
+    paths = [file.parent / name.replace("\\ ", " ") for name in names]
+    # A #line gives the source another name, under which there is no file.
+    return "".join(path.read_text(errors="replace") for path in paths if path != file and path.is_file())
+
+
+def kept_as(suffix: str, *parts: str) -> pathlib.Path:
+    """The name in the cache of what is made from these texts."""
+    return cache_folder() / (hashlib.sha256("\0".join(parts).encode()).hexdigest()[:24] + suffix)
 
 
 def is_whole(path: pathlib.Path) -> bool:
-    """Whether a library in the cache is what was written: loading half of one kills the process."""
+    """Whether a file in the cache is what was written: loading half of a library kills the process."""
+    return read_kept(path) is not None
+
+
+def read_kept(path: pathlib.Path) -> bytes | None:
+    """What was kept; None where there is nothing, or something else."""
     try:
         data = path.read_bytes()
     except OSError:
-        return False
-    return hashlib.sha256(data[:-DIGEST]).digest() == data[-DIGEST:]
+        return None
+    whole = hashlib.sha256(data[:-DIGEST]).digest() == data[-DIGEST:]
+    return data[:-DIGEST] if whole else None
 
 
-def keep(target: pathlib.Path, data: bytes) -> pathlib.Path:
+def keep(target: pathlib.Path, code: bytes) -> pathlib.Path:
     """Write a file into the cache in one step, as another process may be doing; the path that it has.
 
     Where the cache cannot be written to, it goes into a folder of this process.
@@ -199,7 +242,7 @@ def keep(target: pathlib.Path, data: bytes) -> pathlib.Path:
         target = pathlib.Path(own_folder().name) / target.name
         handle, name = tempfile.mkstemp(dir=target.parent)
     with open(handle, "wb") as file:
-        file.write(data)
+        file.write(code + hashlib.sha256(code).digest())
     os.replace(name, target)
     return target
 
