@@ -7,6 +7,7 @@ The user writes a function with the operator's name, results first, then the arg
     __global__ void silu(Tensor out, Tensor self) { … }        // CUDA, launched by us: an element of out a thread
 """
 
+import contextlib
 import ctypes
 import math
 import re
@@ -138,25 +139,31 @@ class CompiledKernel:
                 f"{operator.name} takes no tensor, whose dtype a kernel is compiled for: use a Python callable"
             )
         self.results = len(operator.functional._schema.returns)
-        self.functions: dict[torch.dtype, Any] = {}
+        self.functions: dict[tuple[torch.dtype, int], Any] = {}
 
-    def prepare(self, dtype: torch.dtype) -> Any:
-        """The entry point for a dtype. Raises CompileError."""
-        if dtype not in self.functions:
+    def prepare(self, dtype: torch.dtype, device: int | None = None) -> Any:
+        """The entry point for a dtype on a device (its index; the current one). Raises CompileError.
+
+        GPUs may differ, and a loaded function belongs to one of them.
+        """
+        key = (dtype, torch.minitorch.current_device() if device is None else device)
+        if key not in self.functions:
             if dtype not in CPP:
                 raise KernelError(f"a compiled kernel cannot take {dtype}")
             if self.cuda and compiler.nvcc() is None:
-                self.functions[dtype] = self._by_nvrtc(dtype)
-                return self.functions[dtype]
+                self.functions[key] = self._by_nvrtc(*key)
+                return self.functions[key]
+            architecture = compiler.cuda_architecture(key[1]) if self.cuda else ""
             text = wrap(self.source, self.operator, dtype, self.results, self.cuda, self.entry)
             try:
-                library = compiler.library(text, f"the kernel for {self.operator.name}", self.cuda, self.flags)
+                title = f"the kernel for {self.operator.name}"
+                library = compiler.library(text, title, self.cuda, self.flags, architecture)
             except CompileError as error:
                 raise CompileError(f"{error}\nThe function that is called: {self.signature()}") from None
             function = library.minitorch_call
             function.argtypes = [ctypes.c_char_p, ctypes.c_void_p, ctypes.c_int64, ctypes.c_char_p]
-            self.functions[dtype] = function
-        return self.functions[dtype]
+            self.functions[key] = function
+        return self.functions[key]
 
     def signature(self) -> str:
         """The declaration that the user's function must fit."""
@@ -168,14 +175,15 @@ class CompiledKernel:
         stream = ["cudaStream_t stream"] if self.cuda and not is_global(self.source, self.entry) else []
         return f"void {self.entry}({', '.join(results + arguments + stream)})"
 
-    def _by_nvrtc(self, dtype: torch.dtype) -> nvrtc.Function:
+    def _by_nvrtc(self, dtype: torch.dtype, device: int) -> nvrtc.Function:
         name = self.entry
         if not is_global(self.source, name):
             raise CompileError(f"there is no nvcc; NVRTC takes a __global__ function {name}, which is launched for you")
-        return nvrtc.Function(prelude(name, dtype, self.source), name, self.flags)
+        return nvrtc.Function(prelude(name, dtype, self.source), name, self.flags, device)
 
     def __call__(self, outputs: list[torch.Tensor], values: list[Any], dtype: torch.dtype) -> None:
-        function = self.functions.get(dtype) or self.prepare(dtype)
+        device = outputs[0].device.index or 0
+        function = self.functions.get((dtype, device)) or self.prepare(dtype, device)
         parts = [*map(pack_tensor, outputs), *map(pack, self.kinds, values)]
         message = ctypes.create_string_buffer(MESSAGE)
         blocks = min(max(1, -(-outputs[0].numel() // BLOCK)), 2**31 - 1)
@@ -189,12 +197,17 @@ class CompiledKernel:
 
 
 class Stream:
-    """The CUDA handle of the current stream. Where it has none, the default stream, between two waits."""
+    """The CUDA handle of a device's current stream. Where it has none, the default stream, between two waits.
+
+    Inside, the device is the current one: a launch goes to that, whatever its stream.
+    """
 
     def __init__(self, device: torch.device, cuda: bool) -> None:
         self.device, self.wait, self.handle = device, False, None
+        self.guard: Any = contextlib.nullcontext()
         if not cuda:
             return
+        self.guard = getattr(torch, device.type).device(device)
         stream = getattr(torch, device.type).current_stream(device)
         for name in ("cuda_stream", "native_handle"):
             try:
@@ -205,10 +218,14 @@ class Stream:
         self.wait = True
 
     def __enter__(self) -> int | None:
+        self.guard.__enter__()
         if self.wait:
             getattr(torch, self.device.type).synchronize(self.device)
         return self.handle
 
     def __exit__(self, *exc: object) -> None:
-        if self.wait:
-            getattr(torch, self.device.type).synchronize(self.device)
+        try:
+            if self.wait:
+                getattr(torch, self.device.type).synchronize(self.device)
+        finally:
+            self.guard.__exit__(*exc)

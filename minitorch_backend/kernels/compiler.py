@@ -15,6 +15,7 @@ import subprocess
 import sys
 import tempfile
 import warnings
+from collections.abc import Callable, Iterator
 
 from minitorch_backend.kernels.errors import CompileError
 
@@ -33,6 +34,8 @@ SHARED_HEADERS = (
 )
 DIGEST = hashlib.sha256().digest_size  # bytes after the end of a file in the cache
 TIME_LIMIT = 300.0  # seconds for one run of a compiler
+# Told what is compiled, and "" when that is done: whoever watches the time gives a compiler its own.
+listeners: list[Callable[[str], None]] = []
 # As our own kernels are built; NaN and signed zero keep their meaning.
 CXX_FLAGS = ("-std=c++20", "-O3", "-fPIC", "-fopenmp", "-fno-math-errno", "-fno-trapping-math", "-Wall")
 NATIVE = "-march=native" if platform.machine() in ("x86_64", "AMD64") else "-mcpu=native"
@@ -87,7 +90,10 @@ def cuda_architecture(device: int = 0) -> str:
 @functools.cache
 def version(*compiler: str) -> str:
     """What the compiler says it is, and the processor: -march=native means another thing on another one."""
-    done = run_program([*compiler, "--version"], pathlib.Path.cwd())
+    try:
+        done = run_program([*compiler, "--version"], pathlib.Path.cwd())
+    except subprocess.TimeoutExpired:
+        raise CompileError(f"{' '.join(compiler)} --version did not end within {TIME_LIMIT:g} s") from None
     info = pathlib.Path("/proc/cpuinfo")
     features = (
         next((line for line in info.read_text().splitlines() if line.startswith("flags")), "") if info.exists() else ""
@@ -127,10 +133,23 @@ def run_program(command: list[str], folder: pathlib.Path) -> subprocess.Complete
     return subprocess.CompletedProcess(command, process.returncode, output, message)
 
 
+@contextlib.contextmanager
+def told(title: str) -> Iterator[None]:
+    """Inside, a compiler is at work."""
+    for tell in listeners:
+        tell(title)
+    try:
+        yield
+    finally:
+        for tell in listeners:
+            tell("")
+
+
 def _run(commands: list[list[str]], folder: pathlib.Path, title: str) -> None:
     for command in commands:
         try:
-            done = run_program(command, folder)
+            with told(title):
+                done = run_program(command, folder)
         except subprocess.TimeoutExpired:
             raise CompileError(f"{title}: the compiler did not end within {TIME_LIMIT:g} s") from None
         if done.returncode != 0:

@@ -141,6 +141,17 @@ def test_a_compiler_that_is_interrupted_leaves_nothing_behind(tmp_path, monkeypa
     assert is_gone(worker(tmp_path)) and not kernels.active()
 
 
+@needs_the_cpu
+def test_a_compiler_that_does_not_even_say_its_version_is_said(tmp_path, monkeypatch):
+    path = tmp_path / "mute"
+    path.write_text(f'#!/bin/sh\ncase "$*" in *--version*) exec sleep 600;; esac\nexec {compiler.cxx()} "$@"\n')
+    path.chmod(0o755)
+    monkeypatch.setenv("CXX", str(path))
+    monkeypatch.setattr(compiler, "TIME_LIMIT", 5.0)
+    with pytest.raises(kernels.CompileError, match="mute --version did not end within 5 s"):
+        kernels.override("aten::silu", source="void silu(Tensor out, Tensor x) {}")
+
+
 def test_a_message_in_any_encoding_is_shown(tmp_path):
     done = compiler.run_program(["sh", "-c", r"printf 'caf\351'; exit 3"], tmp_path)
     assert isinstance(done, subprocess.CompletedProcess) and done.returncode == 3 and done.stdout == "caf\ufffd"
