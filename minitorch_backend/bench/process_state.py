@@ -74,7 +74,7 @@ def heap_in_use() -> int | None:
 
 def kept_of_a_call(call, calls: int = 100) -> float:
     """Bytes of the heap that each call of something keeps: the least of three looks, 0 where that cannot be told."""
-    for _ in range(20):
+    for _ in range(min(20, calls)):
         call()
     kept = []
     for _ in range(3):

@@ -66,10 +66,11 @@ def override(
     ``dtypes`` (of the first tensor, or what a compiled pointwise kernel's are promoted to) limits it; other calls go to
     the original. So do those that a compiled kernel cannot take: complex numbers, more than 12 dimensions, floating
     tensors of another dtype than ``dtypes`` where they are not promoted, or an argument that the kernel does not see (a
-    text, a generator) and that is not as by default. ``flags`` are the compiler's. Shapes and dtypes of the results are those that PyTorch says the
-    operator has; one whose result's shape depends on values cannot be overridden. Raises LookupError for a name that
-    means no operator, CompileError with the compiler's message, ValueError when the kernel is not for the backend that
-    runs. A kernel that gives something else than the operator raises KernelError when called.
+    text, a generator) and that is not as by default. ``flags`` are the compiler's. Shapes and dtypes of the results are
+    those that PyTorch says the operator has; one whose result's shape depends on values cannot be overridden. Raises
+    LookupError for a name that means no operator, CompileError with the compiler's message, ValueError when the kernel
+    is not for the backend that runs. A kernel that gives something else than the operator raises KernelError when
+    called.
     """
     operator = schema.find(name)
     wanted = overriding.check_dtypes(dtypes)

@@ -74,10 +74,10 @@ def crosses(overload: torch._ops.OpOverload, args: tuple, kwargs: dict, pointwis
     """
     values = bound(overload, args, kwargs)
     kinds = _kinds(overload)
-    if not any(True for _ in tensors_of(values.values())):
+    if first_tensor(values.values()) is None:
         return False
     device = device_of(values.values())
-    if any(values[name] is not default and values[name] != default for name, default in _left_out(overload).items()):
+    if not all(is_default(values[name], default) for name, default in _left_out(overload).items()):
         return False
     return all(_crosses(kinds[name], value, device, pointwise) for name, value in values.items() if name in kinds)
 
@@ -91,6 +91,10 @@ def _crosses(kind: str, value: Any, device: torch.device, pointwise: bool) -> bo
     if isinstance(value, complex):
         return False
     return kind != "float" or not isinstance(value, int) or is_double(value)
+
+
+def is_default(value: Any, default: Any) -> bool:
+    return value is default or (not isinstance(value, torch.Tensor) and value == default)
 
 
 def is_double(value: int) -> bool:

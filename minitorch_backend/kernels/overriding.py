@@ -14,7 +14,14 @@ from torch._prims_common.wrappers import _maybe_resize_out
 from minitorch_backend.kernels import chain, compiled, schema
 from minitorch_backend.kernels.errors import KernelError
 from minitorch_backend.kernels.operands import (
-    SELECTORS, bound, crosses, device_of, first_tensor, overlaps, promoted, tensors_of,
+    SELECTORS,
+    bound,
+    crosses,
+    device_of,
+    first_tensor,
+    overlaps,
+    promoted,
+    tensors_of,
 )  # fmt: skip
 
 KEY = "PrivateUse1"
@@ -120,9 +127,7 @@ class Override:
         return self.dtypes is None or self.dtype(args, kwargs) in self.dtypes
 
     def _can_take(self, args: tuple, kwargs: dict) -> bool:
-        """Whether a compiled kernel can be given these operands. What native refuses is left to the original, which says
-        what native says.
-        """
+        """Whether a compiled kernel can be given these operands. What native refuses is the original's: it says why."""
         pointwise = self.operator.pointwise
         if not crosses(self.operator.functional, args, kwargs, pointwise):
             return False

@@ -12,7 +12,7 @@ from minitorch_backend.kernels import compiled, expression, overriding, schema
 from minitorch_backend.kernels.chain import Below, Link
 from minitorch_backend.kernels.errors import KernelError
 from minitorch_backend.kernels.expression import VARIABLE, Expression
-from minitorch_backend.kernels.operands import bound, device_of, tensors_of
+from minitorch_backend.kernels.operands import bound, device_of, is_default, tensors_of
 from minitorch_backend.kernels.overriding import Override
 
 NAMESPACE = "minitorch_user"
@@ -275,7 +275,7 @@ class PointwiseOverride(Override):
         needed = [a for a in arguments if not a.has_default_value() and not str(a.type).startswith("Optional")]
         self.names = [a.name for a in needed if str(a.type) in OPERANDS and not schema.is_enumeration(a)]
         if other := [f"{a.name} ({a.real_type})" for a in needed if a.name not in self.names]:
-            raise ValueError(f"{name} needs {', '.join(other)}, which no expression has: use a Python callable or source=")
+            raise ValueError(f"{name} needs {', '.join(other)}, which no expression has: use a callable or source=")
         if len(self.names) != len(new.body.inputs):
             raise ValueError(
                 f"{name} has {len(self.names)} operands ({', '.join(self.names)}), the expression "
@@ -308,7 +308,7 @@ class PointwiseOverride(Override):
         expression has alpha of an addition. All else is the original's, and what native refuses.
         """
         values = bound(self.operator.functional, args, kwargs)
-        if any(values[name] is not default and values[name] != default for name, default in self.defaults.items()):
+        if not all(is_default(values[name], default) for name, default in self.defaults.items()):
             return False
         if self in overriding.inside():
             return False

@@ -30,7 +30,9 @@ def test_only_comments_before_the_code_count(name):
     assert files.header(text) == says
 
 
-@pytest.mark.parametrize("strided,expected", [("", False), ("// strided\n// rows\n", True), ("// strided: no\n", False)])
+@pytest.mark.parametrize(
+    "strided,expected", [("", False), ("// strided\n// rows\n", True), ("// strided: no\n", False)]
+)
 def test_a_file_is_strided_where_it_says_so(tmp_path, monkeypatch, strided, expected):
     made = []
     monkeypatch.setattr(files.kernels, "override", lambda name, **given: made.append((name, given)))

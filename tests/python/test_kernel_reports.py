@@ -1,14 +1,11 @@
 """What ``minitorch bench --kernel`` says about kernels that are wrong, crash, hang or do not compile."""
 
 import re
-import subprocess
-import sys
 
 import pytest
 import torch
-from rich.console import Console
 
-from minitorch_backend.bench import kernel_diff, kernel_race
+from minitorch_backend.bench import kernel_diff
 from minitorch_backend.kernels import CompileError, files
 
 pytestmark = pytest.mark.skipif(
@@ -105,22 +102,6 @@ def test_a_kernel_for_every_dtype_is_tried_with_several(tmp_path):
     )
     findings = kernel_diff.diff(path)
     assert [(f.dtype, f.verdict) for f in findings] == [("float32", "ok"), ("float64", "wrong")]
-
-
-def test_a_kernel_that_ends_the_race_is_said(tmp_path):
-    console = Console(record=True, width=200)
-    for code, ended, result in (("", True, 0), ("", False, 1), ("import os; os._exit(3)", False, 1)):
-        end = tmp_path / "end"
-        end.touch() if ended else end.unlink(missing_ok=True)
-        process = subprocess.Popen([sys.executable, "-c", code], start_new_session=True)
-        assert kernel_race.wait(process, end, console) == result
-    assert console.export_text().count("in the middle of the race") == 2
-
-
-@pytest.mark.parametrize("arguments", [["--kernel", "k.py"], ["--kernel=k.py"]])
-def test_options_reach_the_race(monkeypatch, arguments):
-    monkeypatch.setattr(sys, "argv", ["minitorch", "bench", *arguments, "--only", "silu"])
-    assert kernel_race.is_command_line()
 
 
 FILES = {

@@ -35,6 +35,7 @@ NINES = {  # operators whose result a kernel makes all nines: one that is reache
     "aten::mul.Tensor": loop("mul", ", Tensor, Tensor", "9"),
     "aten::gelu": loop("gelu", ", Tensor", "9"),
     "aten::clone": loop("clone", ", Tensor", "9"),
+    "aten::bernoulli": loop("bernoulli", ", Tensor", "9"),
     "aten::mm": loop("mm", ", Tensor, Tensor", "9"),
     "aten::repeat": loop("repeat", ", Tensor, IntList", "9"),
     "aten::diag_embed": loop("diag_embed", ", Tensor, int64_t, int64_t, int64_t", "9"),
@@ -57,6 +58,10 @@ LEFT_ALONE = {
     "many dimensions of the result alone": ("aten::diag_embed", None, torch.diag_embed, (ones([1] * 11 + [2]),)),
     "another dtype of the result": (
         "aten::sum.dim_IntList", [torch.float32], lambda x: x.sum(0, dtype=torch.float64), (ones(3),),
+    ),
+    "a seed that the kernel does not see": (
+        "aten::bernoulli", None,
+        lambda x: torch.bernoulli(x, generator=torch.Generator(x.device).manual_seed(3)) * 0 + 1, (ones(3),),
     ),
     "not asked for": ("aten::add.Tensor", [torch.float32], torch.add, (ones(3), ones(3).double())),
     "not asked for, one operand": ("aten::mm", [torch.float64], torch.mm, (ones(2, 2), ones(2, 2))),
@@ -114,9 +119,7 @@ def test_a_weight_of_another_dtype_is_not_read_as_the_kernel_s():
 
 @needs_the_cpu
 def test_integers_beside_a_kernel_s_dtype_are_its_indices():
-    source = "void embedding(Tensor out, Tensor w, Tensor at, int64_t, bool, bool) { %s }" % (
-        "for (int64_t i = 0; i < out.numel; i++) out.ptr<float>()[i] = 1 + at.ptr<int64_t>()[0];"
-    )
+    source = loop("embedding", ", Tensor, Tensor at, int64_t, bool, bool", "1 + at.ptr<int64_t>()[0]")
     with kernels.override("aten::embedding", source=source, dtypes=[torch.float32]) as made:
         found = F.embedding(torch.tensor([4], device="minitorch"), torch.randn(9, 3, device="minitorch"))
         assert made.calls == 1 and found.eq(5).all()
@@ -142,7 +145,12 @@ def test_what_a_compiled_kernel_can_take_reaches_it(given):
 def test_a_number_of_a_higher_kind_is_computed_in_its_kind():
     source = loop("pow", ", Tensor x, double e", "std::pow(double(x.ptr<scalar_t>()[i]), e)")
     with kernels.override("aten::pow.Tensor_Scalar", source=f"#include <cmath>\n{source}") as made:
-        for x, exponent in ((torch.arange(4), 1.5), (torch.arange(4), 3), (torch.tensor([True, False]), 2), (ones(3), 2)):
+        for x, exponent in (
+            (torch.arange(4), 1.5),
+            (torch.arange(4), 3),
+            (torch.tensor([True, False]), 2),
+            (ones(3), 2),
+        ):
             found, native = to_ours(x) ** exponent, x**exponent
             assert found.dtype == native.dtype
             torch.testing.assert_close(found.cpu(), native)
@@ -151,7 +159,11 @@ def test_a_number_of_a_higher_kind_is_computed_in_its_kind():
 
 @needs_the_cpu
 def test_native_refuses_what_native_refuses():
-    calls = (lambda a, b: torch.add(a, b.cpu()), lambda a, b: torch.mm(a, b.double()), lambda a, b: a.lerp(b.double(), b))
+    calls = (
+        lambda a, b: torch.add(a, b.cpu()),
+        lambda a, b: torch.mm(a, b.double()),
+        lambda a, b: a.lerp(b.double(), b),
+    )
     a, b = (torch.ones(2, 2, device="minitorch") for _ in range(2))
     for call in calls:
         with pytest.raises(RuntimeError) as before:
