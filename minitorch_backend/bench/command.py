@@ -2,9 +2,11 @@
 
 import gc
 import importlib.util
+import math
 import pathlib
 import re
 import time
+from collections.abc import Callable
 from dataclasses import replace
 
 import click
@@ -15,7 +17,7 @@ from rich.text import Text
 
 from minitorch_backend import _C
 from minitorch_backend.bench import case as cases_module
-from minitorch_backend.bench import heap, limits, machine, placement, race, report, results, supervisor
+from minitorch_backend.bench import heap, limits, machine, modes, placement, race, report, results, supervisor
 from minitorch_backend.bench.case import Case
 from minitorch_backend.bench.results import Result, Run
 from minitorch_backend.bench.runner import OURS, Runner, Side, compiled, native
@@ -27,25 +29,7 @@ NOT_REACHED = "No case that was tried calls the kernel; name some with --only."
 NOTHING_COMPARED = "the older run has no case that could be compared"
 APART = "the processors were near each other in one of the runs only"
 RIVALS = ("native", "cpu", "cuda", "compile", "self")
-
-
-# Options that do nothing beside these: taken, they would promise something.
-MEASURING = ("compare", "plots", "list_only", "check", "against", "given", "resume", "floors", "force")
-IDLE = {
-    "kernel": (*MEASURING, "host"),
-    "host": (*MEASURING, "only", "quick"),
-    "given": ("against", "resume", "floors", "quick", "list_only"),
-    "list_only": ("compare", "plots", "check", "resume", "force"),
-}
-
-
-def refuse_what_does_nothing(options: dict[str, object]) -> None:
-    """Raises UsageError for options that do not go together."""
-    spelt = {p.name: max(p.opts, key=len) for p in bench.params}
-    given = [p.name for p in bench.params if options[p.name] not in (None, False, p.default)]
-    for mode in IDLE:
-        if mode in given and (idle := [name for name in IDLE[mode] if name in given]):
-            raise click.UsageError(f"{spelt[mode]} does not go with {', '.join(spelt[name] for name in idle)}")
+LIMITS = "-- measuring the limits of this machine"  # what a run is at then, as the supervisor is told
 
 
 def check_writable(path: pathlib.Path) -> None:
@@ -151,10 +135,13 @@ def list_cases(chosen: list[Case], console: Console) -> None:
     console.print(f"{len(chosen)} cases")
 
 
-def measure_limits(backend: str, console: Console) -> limits.Limits:
+def measure_limits(backend: str, console: Console, note: Callable[[str], None]) -> limits.Limits:
+    note(LIMITS)
     with report.progress(console) as bar:
         task = bar.add_task("limits of the machine", total=limits.steps(backend))
-        return limits.measure(backend, lambda: bar.advance(task))
+        found = limits.measure(backend, lambda: bar.advance(task))
+    note("")
+    return found
 
 
 def run_cases(suite: Suite, console: Console) -> list[Result]:
@@ -273,7 +260,7 @@ class Command:
         self.backend = _C.backend_name()
 
     def run(self) -> int:
-        refuse_what_does_nothing(self.options)
+        modes.refuse_what_does_nothing(bench.params, self.options)
         if self.plots:
             check_plots(self.plots)
         if self.threads:
@@ -282,22 +269,19 @@ class Command:
             from minitorch_backend.bench import host
 
             return host.run(self.console)
-        if self.kernel:
-            from minitorch_backend.bench import kernel_race
-
-            return kernel_race.run(self, self.kernel)
         if self.given:
             return self.show(read_run(self.given))
-        chosen = choose_cases(self.folder, self.only, self.backend, self.quick, self.floors)
+        # Of a kernel's own cases --quick makes the visits short; it does not leave any out.
+        chosen = choose_cases(self.folder, self.only, self.backend, self.quick and not self.kernel, self.floors)
         if self.list_only:
             list_cases(chosen, self.console)
             return 0
         old = read_run(self.compare) if self.compare else None
         check_writable(self.json_path)
-        if self.against_file and not supervisor.is_child():
+        if self.own_file and not supervisor.is_child():
             from minitorch_backend.bench import kernel_race
 
-            if not kernel_race.is_right(pathlib.Path(self.against), self.console):
+            if not kernel_race.is_right(self.own_file, self.console, self.time_limit or math.inf):
                 return 1
         if self.time_limit and not supervisor.is_child():
             given = supervisor.arguments(bench, self.options)
@@ -317,23 +301,24 @@ class Command:
 
     def measure(self, chosen: list[Case], old: Run | None) -> int:
         recorded, note = None, supervisor.note_taker()
-        if self.against_file:
+        if self.own_file:
             from minitorch_backend.bench import kernel_race
 
-            note(f"--against {self.against}")  # it may hang, or end the process
+            note(f"--{'kernel' if self.kernel else 'against'} {self.own_file}")  # it may hang, or end the process
             try:
-                overrides = kernel_race.load(pathlib.Path(self.against))
+                overrides = kernel_race.load(self.own_file)
             finally:
                 note("")
-            sides = [kernel_race.side(pathlib.Path(self.against), overrides), OURS]
+            mine = kernel_race.side(self.own_file, overrides)
+            sides = [native(self.backend, self.folder), OURS, mine] if self.kernel else [mine, OURS]
             chosen = kernel_race.choose(chosen, overrides, self.only)
         elif self.against.endswith(".jsonl"):
             recorded, sides = read_run(pathlib.Path(self.against)), find_sides("native", self.backend, self.folder)
         else:
             sides = find_sides(self.against, self.backend, self.folder)
         facts = machine.describe() | self.conditions(sides)
-        if self.against_file:
-            facts["kernel"] = kernel_race.identity(pathlib.Path(self.against))
+        if self.own_file:
+            facts["kernel"] = kernel_race.identity(self.own_file)
         for other in (old, recorded):  # before anything takes time
             if other is not None:
                 check_comparable(other, Run(facts, limits.Limits(), {}), self.force)
@@ -347,7 +332,7 @@ class Command:
         before = self.earlier(facts)
         facts = before.machine if before and carried else facts
         lasting = carried or {"begun": begun, "limits again": self.backend == "cpu" and not (self.quick or before)}
-        found = before.limits if before else measure_limits(self.backend, self.console)
+        found = before.limits if before else measure_limits(self.backend, self.console, note)
         if not carried:
             report.show(self.console, report.limits_table(found))
         watch = placement.find(self.backend)
@@ -371,21 +356,23 @@ class Command:
             supervisor.keep(lasting | {"suite": suite.carry()})
             return supervisor.UNFINISHED
         if lasting["limits again"] and not suite.interrupted:  # neighbours may have gone since
-            found = found.raised(measure_limits(self.backend, self.console))
+            found = found.raised(measure_limits(self.backend, self.console, note))
             suite.take_limits(found)
             writer.take_limits(found)
         runner.close()
         writer.close(watch.summary() if watch else None)
         if writer.problem:
             self.console.print(f"{self.json_path} is not whole: {writer.problem}", style="red")
-        code = self.finish(done, Run(facts, found, {r.name: r for r in done}), old or recorded)
+        run = Run(facts, found, {r.name: r for r in done})
+        code = 0 if suite.interrupted and not done else self.finish(done, run, old or recorded)
         self.console.print(f"{time.monotonic() - lasting['begun']:.0f} s; results: {self.json_path}", style="dim")
         return code or (supervisor.INTERRUPTED if suite.interrupted else 1 if writer.problem else 0)
 
     @property
-    def against_file(self) -> bool:
-        """Whether the rival is a file with kernels."""
-        return pathlib.Path(self.against).suffix in files.SUFFIXES
+    def own_file(self) -> pathlib.Path | None:
+        """The file with kernels that race, as a third side or as the rival."""
+        rival = pathlib.Path(self.against)
+        return self.kernel or (rival if rival.suffix in files.SUFFIXES else None)
 
     def conditions(self, sides: list[Side]) -> dict:
         """What a result file says besides machine and versions: native's memory, and who raced."""
@@ -406,6 +393,10 @@ class Command:
         return run
 
     def finish(self, done: list[Result], run: Run, old: Run | None) -> int:
+        if self.kernel:
+            from minitorch_backend.bench import kernel_race
+
+            return kernel_race.finish(done, run, self.console)
         rival = done[0].rival if done else "native"
         ours = [name for r in done for name in r.seconds if name != rival][-1:]
         report.show(self.console, report.table(done, rival, ours=ours[0] if ours else "minitorch"))
@@ -413,7 +404,7 @@ class Command:
         problems = gate(done, old, run, self.force, self.console)
         for problem in problems:
             self.console.print(problem, style="red")
-        if self.against_file and not any(r.timed for r in done):
+        if self.own_file and not any(r.timed for r in done):
             problems.append(NOT_REACHED)
             self.console.print(NOT_REACHED, style="yellow")
         failed = any(problem.startswith(("slower", NOTHING_COMPARED, NOT_REACHED)) for problem in problems)

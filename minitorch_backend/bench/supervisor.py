@@ -29,6 +29,8 @@ from minitorch_backend.bench.results import Result
 NOTE, PARENT = "MINITORCH_BENCH_NOTE", "MINITORCH_BENCH_PARENT"
 INTERRUPTED = 130  # exit status, as shells have it
 UNFINISHED = 75  # exit status of a child that leaves the rest to the next
+NO_CASE = "--"  # what a note begins with that is of no case: an option, or "-- " and what is done
+NO_CASE_LIMIT = 300.0  # seconds that such a thing may take at least: limits, or loading and compiling a kernel
 LOOK = 1.0
 GRACE = 60.0  # seconds that an interrupted child has to say what it found
 PR_SET_PDEATHSIG = 1
@@ -47,7 +49,7 @@ def arguments(command: click.Command, options: dict[str, object]) -> list[str]:
 
 
 def note_taker() -> Callable[[str], None]:
-    """In a child: writes down which case it is at, "" for none, an option for what comes before. Elsewhere nothing."""
+    """In a child: writes down which case it is at, "" for none, NO_CASE and more for what else. Elsewhere nothing."""
     path = os.environ.get(NOTE)
     if path is None:
         return lambda case: None
@@ -101,13 +103,21 @@ class Child:
 
     def wait(self) -> str:
         """Until it ends; what is wrong with the case that it was at then, "" when nothing is."""
+        try:
+            return self._wait()
+        finally:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(self.process.pid, signal.SIGKILL)  # what a user's kernel started and left
+
+    def _wait(self) -> str:
         while True:
             try:
                 while not self.ended.wait(LOOK):
-                    now = time.time()
-                    if self.case() and now - self.note.stat().st_mtime > self.limit:
+                    now, case = time.time(), self.case()
+                    most = max(self.limit, NO_CASE_LIMIT) if case.startswith(NO_CASE) else self.limit
+                    if case and now - self.note.stat().st_mtime > most:
                         self.kill()
-                        return f"did not end within {self.limit:g} s and was stopped"
+                        return f"did not end within {most:g} s and was stopped"
                     if self.interrupted and now - self.interrupted > GRACE:
                         self.kill()
                 break
@@ -140,7 +150,7 @@ def write_down(path: pathlib.Path, case: str, message: str) -> bool:
         run = results.read(path)
     except (OSError, ValueError):
         return False
-    if case.startswith("--") or (case in run.results and run.results[case].status == "failed"):
+    if case.startswith(NO_CASE) or (case in run.results and run.results[case].status == "failed"):
         return False
     result = run.results.setdefault(case, Result(case, case.split("/")[0], rival=run.machine.get("rival", "")))
     result.status, result.message = "failed", message
@@ -168,7 +178,7 @@ def supervise(given: list[str], json_path: pathlib.Path, limit: float, console: 
                     console.print(f"the run was ended by {signal.Signals(-code).name}", style="red")
                 return code if code >= 0 else 1
             if not write_down(json_path, case, problem):
-                console.print(f"{case}: {problem}", style="red")
+                console.print(f"{case.removeprefix(f'{NO_CASE} ')}: {problem}", style="red")
                 return 1
             console.print(f"{case}: {problem}; the run goes on without it", style="red")
             given = resuming(given)
