@@ -52,6 +52,7 @@ class Override:
         self.entered = 0  # ``with`` blocks that are open
         self.installed = False
         self.results: dict[Any, list[torch.Tensor]] = {}
+        self.decided: dict[Any, torch.dtype | None] = {}  # calls that were looked at -> what the kernel computes in
 
     def __repr__(self) -> str:
         state = "active" if self.installed else "not active"
@@ -123,8 +124,21 @@ class Override:
         if self in inside():
             return False
         if self.compiles:
-            return self._can_take(args, kwargs)
+            return self.plan(args, kwargs) is not None
         return self.dtypes is None or self.dtype(args, kwargs) in self.dtypes
+
+    def plan(self, args: tuple, kwargs: dict) -> torch.dtype | None:
+        """What a compiled kernel computes such a call in; None for one that it does not take. Looked at once."""
+        key = call_key(args, kwargs)
+        try:
+            return self.decided[key]
+        except KeyError:
+            pass
+        found = self.dtype(args, kwargs) if self._can_take(args, kwargs) else None
+        if len(self.decided) >= REMEMBERED:
+            self.decided.clear()
+        self.decided[key] = found
+        return found
 
     def _can_take(self, args: tuple, kwargs: dict) -> bool:
         """Whether a compiled kernel can be given these operands. What native refuses is the original's: it says why."""
@@ -208,8 +222,7 @@ class Override:
 
         Raises what native raises for these arguments.
         """
-        # torch's default dtype is what integers become, for one.
-        key = (torch.get_default_dtype(), tuple(map(_key, args)), tuple((k, _key(v)) for k, v in kwargs.items()))
+        key = call_key(args, kwargs)
         found = self.results.get(key)
         if found is None:
             given, named = schema.numbers_as_tensors(
@@ -251,9 +264,14 @@ def fits(value: torch.Tensor, target: torch.Tensor) -> bool:
     return value.device == target.device and torch.can_cast(value.dtype, target.dtype)
 
 
+def call_key(args: tuple, kwargs: dict) -> Any:
+    """All of a call that decides about its results and its kernel. The default dtype is what integers become."""
+    return torch.get_default_dtype(), tuple(map(_key, args)), tuple((k, _key(v)) for k, v in kwargs.items())
+
+
 def _key(value: Any) -> Any:
     if isinstance(value, torch.Tensor):
-        return (value.dtype, value.shape, value.stride())
+        return (value.dtype, value.shape, value.stride(), value.device)
     return tuple(map(_key, value)) if isinstance(value, (list, tuple)) else (type(value), value)
 
 
@@ -312,15 +330,15 @@ def check_results(override: Override, result: Any, expected: list[torch.Tensor])
             raise KernelError(f"{what} is on {f.device}, not on minitorch")
 
 
-def arrange(override: Override, args: tuple, kwargs: dict, dtype: torch.dtype) -> list[Any]:
+def arrange(override: Override, args: tuple, kwargs: dict, dtype: torch.dtype, result: torch.Tensor) -> list[Any]:
     """The values of a kernel's arguments in the schema's order, with defaults filled in.
 
     The operands of a pointwise operator have the result's shape and the dtype that is computed in; what selects among
     them stays boolean.
     """
     given = bound(override.operator.functional, args, kwargs)
-    device = device_of(given.values())
-    shape = override.expected(args, kwargs)[0].shape if override.operator.pointwise else None
+    device = result.device
+    shape = result.shape if override.operator.pointwise else None
     values = []
     for name, kind in schema.kernel_arguments(override.operator.functional):
         value = given[name]
@@ -351,8 +369,8 @@ def run_compiled(kernel: compiled.CompiledKernel, strided: bool) -> Callable[...
 
     def run(override: Override, args: tuple, kwargs: dict) -> Any:
         outputs, _ = allocate(override, args, kwargs)
-        dtype = override.dtype(args, kwargs)
-        values = arrange(override, args, kwargs, dtype)
+        dtype = override.plan(args, kwargs)
+        values = arrange(override, args, kwargs, dtype, outputs[0])
         targets = outputs
         if not strided:
             values = [v.contiguous() if isinstance(v, torch.Tensor) else v for v in values]
@@ -372,7 +390,7 @@ def run_triton(kernel: Any, grid: Callable[..., tuple], constants: dict[str, Any
     def run(override: Override, args: tuple, kwargs: dict) -> Any:
         outputs, device = allocate(override, args, kwargs)
         targets = [o if o.is_contiguous() else dense(o) for o in outputs]
-        values = arrange(override, args, kwargs, override.dtype(args, kwargs))
+        values = arrange(override, args, kwargs, override.plan(args, kwargs), outputs[0])
         values = [v.contiguous() if isinstance(v, torch.Tensor) else v for v in values]
         with triton_stream(device):
             kernel[grid(*targets, *values)](*targets, *values, targets[0].numel(), **constants)

@@ -304,13 +304,14 @@ class PointwiseOverride(Override):
         return super().links() + (more if self.differentiable else [])
 
     def _takes(self, args: tuple, kwargs: dict) -> bool:
+        return self not in overriding.inside() and self.plan(args, kwargs) is not None
+
+    def _can_take(self, args: tuple, kwargs: dict) -> bool:
         """Real floating numbers, mixed where the operator promotes, and further arguments as they are by default: no
         expression has alpha of an addition. All else is the original's, and what native refuses.
         """
         values = bound(self.operator.functional, args, kwargs)
         if not all(is_default(values[name], default) for name, default in self.defaults.items()):
-            return False
-        if self in overriding.inside():
             return False
         operands = self.operands(args, kwargs)
         tensors = list(tensors_of(operands))

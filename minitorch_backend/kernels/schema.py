@@ -145,6 +145,7 @@ def is_enumeration(argument: Any) -> bool:
     return any(word in str(argument.real_type) for word in ENUMERATIONS)
 
 
+@functools.cache
 def kernel_arguments(functional: torch._ops.OpOverload) -> list[tuple[str, str]]:
     """(name, kind) of the arguments that a compiled kernel takes; kinds: Tensor, int, float, bool, list.
 
