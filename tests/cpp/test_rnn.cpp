@@ -124,7 +124,7 @@ TEST(RnnLayer, BackwardIsTheSlopeOfForward) {
                                    bytes(grad_gates), gru ? bytes(grad_hidden) : nullptr, bytes(grad_h0),
                                    lstm ? bytes(grad_c0) : nullptr});
         const auto expect_slopes = [&](Numbers& x, const Numbers& grad, const char* what) {
-          for (size_t i = 0; i < x.size(); i++) {
+          for (size_t i = 0; i < x.size(); i += short_tests() ? 7 : 1) {
             const double saved = x[i], step = 1e-6;
             x[i] = saved + step;
             const double above = layer.loss();
