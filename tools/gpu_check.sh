@@ -72,18 +72,38 @@ part_cpp() {
   MINITORCH_BACKEND=cuda MINITORCH_LAUNCH_BLOCKING=1 run cpp "$(limit cpp 180)" cpp.log "$tests" --gtest_output="xml:$results/cpp.xml"
 }
 
+# One share of the C++ tests under a tool. initcheck does not see what Hopper's copy engine writes (a kernel that reads a
+# box that another has just stored is reported, with the right values): what reads the parts of a product or an image
+# from it is left out there. What such a kernel writes is not seen either, so it must be none that others read from:
+# stage_kernel only outwards.
+one_share() {
+  local tool=$1 share=$2 log=$results/sanitizer/$1.$2.log options=() code
+  [ "$tool" = initcheck ] &&
+    options=(--kernel-name-exclude 'regex=finish_rest|add_kernel|write_weight|stage_kernel(<.*0>|I.Lb0E)')
+  GTEST_TOTAL_SHARDS=$shares GTEST_SHARD_INDEX=$share compute-sanitizer --tool "$tool" "${options[@]}" \
+    --error-exitcode 9 "$tests" \
+    --gtest_filter='-Environment*:CpuBackend*:FormatBytes*:BlockSize*:CachingAllocator*:Math*:Half*:*Large*:*Long*' \
+    >"$log" 2>&1
+  code=$?
+  printf '%-28s rc=%-4s %s\n' "$tool/$share" "$code" "$(grep SUMMARY "$log" | tail -1)" >>"$results/sanitizer/$tool.txt"
+  return $code
+}
+shares=24
+export -f one_share
+export results tests shares
+
+# racecheck takes by far the longest: a hundred times what the others take.
 part_sanitizer() {
   [ -x "$tests" ] || { echo "sanitizer: not run, GoogleTest is missing" | tee -a "$results/summary.txt"; return; }
-  local tool options filter='-Environment*:CpuBackend*:FormatBytes*:BlockSize*:CachingAllocator*:Math*:Half*:*Large*:*Long*'
-  for tool in memcheck racecheck initcheck synccheck; do
-    # initcheck does not see what Hopper's copy engine writes (a kernel that reads a box that another has just stored is
-    # reported, with the right values): what reads the parts of a product or an image from it is left out there. What
-    # such a kernel writes is not seen either, so it must be none that others read from: stage_kernel only outwards.
-    options=()
-    [ "$tool" = initcheck ] &&
-      options=(--kernel-name-exclude 'regex=finish_rest|add_kernel|write_weight|stage_kernel(<.*0>|I.Lb0E)')
-    MINITORCH_BACKEND=cuda MINITORCH_LAUNCH_BLOCKING=1 MINITORCH_SHORT_TESTS=1 run "sanitizer-$tool" "$(limit sanitizer 240)" "sanitizer_$tool.log" \
-      compute-sanitizer --tool "$tool" "${options[@]}" --error-exitcode 9 "$tests" --gtest_filter="$filter"
+  local tool
+  mkdir -p "$results/sanitizer"
+  for tool in memcheck initcheck synccheck racecheck; do
+    rm -f "$results/sanitizer/$tool".*
+    # shellcheck disable=SC2016
+    MINITORCH_BACKEND=cuda MINITORCH_LAUNCH_BLOCKING=1 MINITORCH_SHORT_TESTS=1 run "sanitizer-$tool" \
+      "$(limit sanitizer 500)" "sanitizer/$tool.log" \
+      bash -c 'seq 0 $((shares - 1)) | xargs -P "$2" -I{} bash -c "one_share $1 {}"; code=$?
+               echo "$(grep -c "rc=0" "$results/sanitizer/$1.txt") of $shares shares clean"; exit $code' _ "$tool" "$half"
   done
 }
 
