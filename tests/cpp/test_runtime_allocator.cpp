@@ -331,7 +331,7 @@ TEST(DeviceMemory, AChildAfterForkMayAllocateWhileThreadsWereBusy) {
 }
 
 TEST(DeviceMemory, RefusesDevicesAndFractionsThatDoNotExist) {
-  EXPECT_THROW(caching_allocator(1), InvalidDevice);
+  EXPECT_THROW(caching_allocator(backend().device_count()), InvalidDevice);
   EXPECT_THROW(caching_allocator(-1), InvalidDevice);
   for (const double f : {0.0, -1.0, 1.5, std::nan("")}) EXPECT_THROW(set_memory_fraction(f, 0), std::invalid_argument);
   const MemoryInfo info = device_memory_info(0);
