@@ -1,8 +1,6 @@
 """The race of a user's kernel: visits in processes that are watched, like any other race, with three sides."""
 
-import functools
 import os
-import signal
 import subprocess
 import sys
 import textwrap
@@ -16,6 +14,7 @@ from minitorch_backend import _C
 from minitorch_backend.bench import command, heap, kernel_race, machine, results, runner, supervisor
 from minitorch_backend.bench.limits import Limits
 from minitorch_backend.bench.results import Result, Run
+from tests.python.races import interrupt_behind
 
 CPU = _C.backend_name() == "cpu"
 CASES = """
@@ -106,18 +105,8 @@ def test_a_case_in_which_the_kernel_is_bad_is_marked_and_the_rest_goes_on(folder
 def test_a_race_that_was_interrupted_is_gone_on_with(folder, tmp_path):
     kernel, out = written(folder, "time.sleep(600)"), tmp_path / "r.jsonl"
     resumable(out, kernel)
-    # What runs in the background of a shell ignores interrupts, and so would all that it starts.
-    hear = functools.partial(signal.signal, signal.SIGINT, signal.SIG_DFL)
-    run = subprocess.Popen(
-        started(folder, kernel, out), stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, preexec_fn=hear
-    )
-    deadline = time.monotonic() + 200
-    while "tiny/exp 4099" not in out.read_text() and time.monotonic() < deadline:
-        time.sleep(0.2)
-    time.sleep(1)
-    run.send_signal(signal.SIGINT)
-    text, _ = run.communicate(timeout=100)
-    assert run.returncode == 130 and "interrupted: " in text, text
+    code, text = interrupt_behind("tiny/exp 4099", started(folder, kernel, out), out, 200, 100)
+    assert code == 130 and "interrupted: " in text, text
     first = results.read(out).results["tiny/exp 4099"]
     assert len(first.visits) == 1
     again = subprocess.run(started(folder, kernel, out, "--only", "4099"), capture_output=True, text=True, timeout=300)

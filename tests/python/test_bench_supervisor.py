@@ -1,12 +1,9 @@
 """A run whose cases hang or end the process: reported, and the run goes on."""
 
-import functools
 import pathlib
-import signal
 import subprocess
 import sys
 import textwrap
-import time
 import types
 
 import pytest
@@ -18,6 +15,7 @@ from minitorch_backend.bench import results, supervisor
 from minitorch_backend.bench.command import Command, bench
 from minitorch_backend.bench.limits import Limits
 from minitorch_backend.bench.results import Result
+from tests.python.races import interrupt_behind
 
 CASES = """
     import os, signal, sys, time
@@ -134,16 +132,8 @@ def test_an_interrupt_ends_the_run_with_what_it_has(folder, tmp_path):
     resumable(out)
     (folder / "bad.py").write_text(textwrap.dedent(CASES).replace("while True:", "time.sleep(600)\n    while False:"))
     started = command(folder, out, "--resume", "--only", "before|hangs", "--threads", str(torch.get_num_threads()))
-    # What runs in the background of a shell ignores interrupts, and so would all that it starts.
-    hear = functools.partial(signal.signal, signal.SIGINT, signal.SIG_DFL)
-    run = subprocess.Popen(started, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, preexec_fn=hear)
-    deadline = time.monotonic() + 120
-    while "bad/before" not in out.read_text() and time.monotonic() < deadline:
-        time.sleep(0.2)
-    time.sleep(1)
-    run.send_signal(signal.SIGINT)
-    text, _ = run.communicate(timeout=60)
-    assert run.returncode == 130 and "interrupted: " in text, text
+    code, text = interrupt_behind("bad/before", started, out, 120, 60)
+    assert code == 130 and "interrupted: " in text, text
     assert "bad/before" in results.read(out).results
 
 

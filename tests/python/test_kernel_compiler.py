@@ -15,10 +15,8 @@ import torch.nn.functional as F
 
 from minitorch_backend import kernels
 from minitorch_backend.kernels import compiler
+from tests.python.own_kernels import make_compiler, needs_the_cpu
 
-needs_the_cpu = pytest.mark.skipif(
-    torch.minitorch.get_device_properties(0).backend != "cpu", reason="the sources are for the CPU"
-)
 SOURCE = """#include {}
 void silu(Tensor out, Tensor x) {{
   for (int64_t i = 0; i < out.numel; i++) out.ptr<scalar_t>()[i] = VALUE;
@@ -144,8 +142,7 @@ def test_a_compiler_that_is_interrupted_leaves_nothing_behind(tmp_path, monkeypa
 @needs_the_cpu
 def test_a_compiler_that_does_not_even_say_its_version_is_said(tmp_path, monkeypatch):
     path = tmp_path / "mute"
-    path.write_text(f'#!/bin/sh\ncase "$*" in *--version*) exec sleep 600;; esac\nexec {compiler.cxx()} "$@"\n')
-    path.chmod(0o755)
+    make_compiler(path, "--version", "exec sleep 600")
     monkeypatch.setenv("CXX", str(path))
     monkeypatch.setattr(compiler, "TIME_LIMIT", 5.0)
     with pytest.raises(kernels.CompileError, match="mute --version did not end within 5 s"):

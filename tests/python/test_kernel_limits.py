@@ -3,14 +3,11 @@
 import textwrap
 
 import pytest
-import torch
 
 from minitorch_backend.bench import kernel_diff
 from minitorch_backend.kernels import compiler
+from tests.python.own_kernels import make_compiler, needs_the_cpu
 
-needs_the_cpu = pytest.mark.skipif(
-    torch.minitorch.get_device_properties(0).backend != "cpu", reason="the sources are for the CPU"
-)
 LIMIT = 8.0  # of a sample, which takes milliseconds
 SILU = """// operator: aten::silu
 #include <cmath>
@@ -28,8 +25,7 @@ def cache(tmp_path, monkeypatch):
 @needs_the_cpu
 def test_a_compiler_may_take_longer_than_a_sample(tmp_path, monkeypatch):
     slow = tmp_path / "slow"
-    slow.write_text(f'#!/bin/sh\ncase "$*" in *-c*) sleep {LIMIT + 4};; esac\nexec {compiler.cxx()} "$@"\n')
-    slow.chmod(0o755)
+    make_compiler(slow, "-c", f"sleep {LIMIT + 4}")
     monkeypatch.setenv("CXX", str(slow))
     (tmp_path / "kernel.cpp").write_text(SILU)
     (finding,) = kernel_diff.diff(tmp_path / "kernel.cpp", LIMIT)
@@ -39,8 +35,7 @@ def test_a_compiler_may_take_longer_than_a_sample(tmp_path, monkeypatch):
 @needs_the_cpu
 def test_a_compiler_that_does_not_end_is_named(tmp_path, monkeypatch):
     stuck = tmp_path / "stuck"
-    stuck.write_text(f'#!/bin/sh\ncase "$*" in *-c*) sleep 600;; esac\nexec {compiler.cxx()} "$@"\n')
-    stuck.chmod(0o755)
+    make_compiler(stuck, "-c", "sleep 600")
     monkeypatch.setenv("CXX", str(stuck))
     monkeypatch.setattr(compiler, "TIME_LIMIT", 2.0)  # of the parent; the child's own is longer
     monkeypatch.setattr(kernel_diff, "LATER", 2.0)

@@ -3,14 +3,12 @@
 import re
 
 import pytest
-import torch
 
 from minitorch_backend.bench import kernel_diff
 from minitorch_backend.kernels import CompileError, files
+from tests.python.own_kernels import needs_the_cpu
 
-pytestmark = pytest.mark.skipif(
-    torch.minitorch.get_device_properties(0).backend != "cpu", reason="the sources are for the CPU"
-)
+pytestmark = needs_the_cpu
 
 
 @pytest.fixture(autouse=True)

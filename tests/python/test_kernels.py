@@ -9,10 +9,9 @@ import torch.nn.functional as F
 
 from minitorch_backend import kernels
 from minitorch_backend.kernels import compiled, compiler, expression, files, nvrtc, pointwise, schema
+from tests.python.own_kernels import needs_the_cpu
 
-pytestmark = pytest.mark.skipif(
-    torch.minitorch.get_device_properties(0).backend != "cpu", reason="the sources are for the CPU"
-)
+pytestmark = needs_the_cpu
 
 SILU = """
 #include <cmath>

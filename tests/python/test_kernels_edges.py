@@ -11,30 +11,15 @@ import torch.nn.functional as F
 
 from minitorch_backend import kernels
 from minitorch_backend.kernels import compiler, pointwise
+from tests.python.own_kernels import cache_of_module, needs_the_cpu, silu_is_back  # noqa: F401
 
 FIVE = "void silu(Tensor out, Tensor x) { auto o = out.ptr<scalar_t>(); for (int64_t i = 0; i < out.numel; i++) o[i] = 5; }"
-
-
-needs_the_cpu = pytest.mark.skipif(
-    torch.minitorch.get_device_properties(0).backend != "cpu", reason="the sources are for the CPU"
-)
-
-
-@pytest.fixture(autouse=True, scope="module")
-def cache(tmp_path_factory):
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("MINITORCH_KERNEL_CACHE", str(tmp_path_factory.mktemp("kernels")))
-        yield
 
 
 @pytest.fixture
 def x():
     yield torch.linspace(-2, 3, 12).to("minitorch")
     kernels.restore_all()
-
-
-def silu_is_back(x):
-    torch.testing.assert_close(F.silu(x).cpu(), F.silu(x.cpu()))
 
 
 def test_forms_that_write_refuse_what_native_refuses(x):

@@ -5,17 +5,7 @@ import torch
 import torch.nn.functional as F
 
 from minitorch_backend import kernels
-
-needs_the_cpu = pytest.mark.skipif(
-    torch.minitorch.get_device_properties(0).backend != "cpu", reason="the sources are for the CPU"
-)
-
-
-@pytest.fixture(autouse=True, scope="module")
-def cache(tmp_path_factory):
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("MINITORCH_KERNEL_CACHE", str(tmp_path_factory.mktemp("kernels")))
-        yield
+from tests.python.own_kernels import cache_of_module, needs_the_cpu  # noqa: F401
 
 
 @pytest.fixture(autouse=True)

@@ -143,14 +143,21 @@ MT_INLINE void for_each_part(int64_t n, int64_t parts, const F& f) {
   });
 }
 
+// Which of a word's bits a pass goes by.
+struct Digit {
+  int shift;
+  int64_t mask;
+  MT_INLINE int64_t operator()(uint64_t word) const { return static_cast<int64_t>(word >> shift) & mask; }
+};
+
 // One stable pass of a radix sort by the digit of the words that `shift` and `digits`, a power of two, tell.
 template <class Item>
 void radix_pass(const Item* from, Item* to, int64_t n, int shift, int64_t digits, int64_t parts, int64_t* counts) {
-  const auto digit = [shift, digits](const Item& x) { return static_cast<int64_t>(x.word >> shift) & (digits - 1); };
+  const Digit digit{shift, digits - 1};
   for_each_part(n, parts, [&](int64_t p, int64_t begin, int64_t end) {
     int64_t* const count = counts + p * digits;
     memset(count, 0, digits * sizeof(int64_t));
-    for (int64_t i = begin; i < end; i++) count[digit(from[i])]++;
+    for (int64_t i = begin; i < end; i++) count[digit(from[i].word)]++;
   });
   int64_t total = 0;
   for (int64_t d = 0; d < digits; d++) {
@@ -162,7 +169,7 @@ void radix_pass(const Item* from, Item* to, int64_t n, int shift, int64_t digits
   }
   for_each_part(n, parts, [&](int64_t p, int64_t begin, int64_t end) {
     int64_t* const position = counts + p * digits;
-    for (int64_t i = begin; i < end; i++) to[position[digit(from[i])]++] = from[i];
+    for (int64_t i = begin; i < end; i++) to[position[digit(from[i].word)]++] = from[i];
   });
 }
 
@@ -192,14 +199,14 @@ Item* radix_sort(Item* items, Item* other, int64_t n, int lowest, int64_t parts)
 constexpr int64_t kInsertion = 12;  // items up to which insertion sort wins
 
 template <class Item>
-Item* sort_items(Item* items, Item* other, int64_t n, int64_t parts = 1) {
+Item* sort_items(Item* items, Item* other, int64_t n) {
   if (n <= kInsertion) {
     insertion_sort(items, n);
     return items;
   }
   if (n <= static_cast<int64_t>(kRanked * sizeof(uint32_t) / sizeof(typename Item::Key)))
     return rank_sort(items, other, n);
-  return radix_sort(items, other, n, Item::kKeyBit, parts);
+  return radix_sort(items, other, n, Item::kKeyBit, 1);
 }
 
 }  // namespace

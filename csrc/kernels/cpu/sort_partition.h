@@ -13,13 +13,6 @@ constexpr int64_t kLongLine = 65536;    // items worth it, and worth a second th
 constexpr int kLeadingBits = 12;        // of the bits that differ: what a histogram counts, the finest bucket
 constexpr int64_t kBucketItems = 8192;  // at which a bucket ends; with its second buffer it fits into L2
 
-// Which of a word's bits a pass goes by.
-struct Digit {
-  int shift;
-  int64_t mask;
-  MT_INLINE int64_t operator()(uint64_t word) const { return static_cast<int64_t>(word >> shift) & mask; }
-};
-
 // Which bucket the words of a line belong to.
 class Partition {
  public:
@@ -60,7 +53,7 @@ class Partition {
     int64_t total = 0, in_bucket = 0;
     const int64_t most = n_ / (2 * parts_);
     starts_[0] = first_digit_[0] = 0;
-    memset(positions_.get(), 0, static_cast<size_t>(parts_ * digits_) * sizeof(int64_t));
+    positions_.zero(parts_ * digits_);
     for (int64_t d = 0; d < digits_; d++) {
       int64_t here = 0;
       for (int64_t p = 0; p < parts_; p++) here += counts(p)[d];
@@ -126,7 +119,7 @@ class BucketSort {
     const int width = (bits + Passes - 1) / Passes;
     const int64_t digits = int64_t{1} << width;
     uint32_t* const counts = counts_.get();
-    memset(counts, 0, static_cast<size_t>(Passes * digits) * sizeof(uint32_t));
+    counts_.zero(Passes * digits);
     for (int64_t i = 0; i < n; i++) {
       const uint64_t word = items[i].word >> lowest;
       for (int pass = 0; pass < Passes; pass++) counts[pass * digits + ((word >> pass * width) & (digits - 1))]++;
