@@ -1,5 +1,6 @@
 // Operators that rearrange elements: concatenation, triangles, padding by reflection and replication, im2col.
 #pragma once
+#include <cmath>
 #include <cstdint>
 
 #include "kernels/kernel.h"
@@ -38,7 +39,7 @@ struct TriangleArgs {
 extern Kernel<void(const TriangleArgs&)> triangle_kernel;
 
 // The rows and columns (two rows of the contiguous int64 `out`, `count` long) of that triangle of a rows x columns
-// matrix.
+// matrix; k is within [-rows, columns], and the triangle is not empty.
 struct TriangleIndexArgs {
   char* out;
   int64_t count;
@@ -46,6 +47,51 @@ struct TriangleIndexArgs {
   int64_t columns;
   int64_t k;
   bool upper;
+};
+
+// Finds an element of such a triangle by its number. Below a diagonal come rows without elements, then rows each of
+// which has one more than the row before, then full ones. Above it, counted from the end, it is the same of the matrix
+// turned by half a circle.
+class TriangleElements {
+ public:
+  struct Element {
+    int64_t row, column;
+  };
+
+  MT_HD explicit TriangleElements(const TriangleIndexArgs& a)
+      : count_(a.count), rows_(a.rows), columns_(a.columns), turned_(a.upper) {
+    const int64_t k = a.upper ? a.columns - a.rows - a.k : a.k;
+    begin_ = k < 0 ? -k : 0;
+    first_ = begin_ + k + 1 < a.columns ? begin_ + k + 1 : a.columns;
+    const int64_t left = a.rows - begin_, grow = a.columns - first_;
+    growing_rows_ = left < grow ? left : grow;
+    growing_ = before(growing_rows_);
+  }
+
+  MT_HD Element operator[](int64_t i) const {
+    const Element e = below(turned_ ? count_ - 1 - i : i);
+    return turned_ ? Element{rows_ - 1 - e.row, columns_ - 1 - e.column} : e;
+  }
+
+ private:
+  // Elements of the first n rows that grow: first + (first + 1) + ...
+  MT_HD int64_t before(int64_t n) const { return n * first_ + (n % 2 == 0 ? n / 2 * (n - 1) : (n - 1) / 2 * n); }
+
+  MT_HD Element below(int64_t i) const {
+    if (i >= growing_) {
+      const int64_t row = (i - growing_) / columns_;
+      return {begin_ + growing_rows_ + row, i - growing_ - row * columns_};
+    }
+    // The root of before(n) = i; rounding puts it beside the row at most.
+    const double half = static_cast<double>(first_) - 0.5;
+    auto n = static_cast<int64_t>(std::sqrt(half * half + 2 * static_cast<double>(i)) - half);
+    while (n > 0 && before(n) > i) n--;
+    while (before(n + 1) <= i) n++;
+    return {begin_ + n, i - before(n)};
+  }
+
+  int64_t count_, rows_, columns_, begin_, first_, growing_rows_, growing_;
+  bool turned_;
 };
 extern Kernel<void(const TriangleIndexArgs&)> triangle_indices_kernel;
 

@@ -292,11 +292,21 @@ class Arbiter:
             yield outcome(self.operator, args, kwargs, self.mutated)[index].to(self.results[index].device)
 
     def turned(self, index: int) -> bool:
-        """Whether an integer result changes when the inputs move by an ulp."""
+        """Whether an integer result changes when the inputs move by an ulp.
+
+        Also when little or nothing of a number among the other results is left by that: whether it is exactly zero,
+        which it never is in double precision, then says nothing of who is right.
+        """
         try:
-            return not all(torch.equal(m, self.results[index]) for m in self.moved(index, TURNS))
+            if not all(torch.equal(m, self.results[index]) for m in self.moved(index, TURNS)):
+                return True
+            for i, base in enumerate(self.results):
+                if isinstance(base, Tensor) and (base.is_floating_point() or base.is_complex()):
+                    if any(((m - base).abs() > SHAKEN * base.abs()).any() for m in self.moved(i)):
+                        return True
         except Exception:
             return False
+        return False
 
     def movement(self, index: int, dtype: torch.dtype) -> Errors:
         """How far result `index` moves when the inputs move by an ulp: the worst of three tries."""

@@ -60,8 +60,9 @@ def find(name: str) -> Operator:
         raise LookupError(
             f"{name} writes into its argument; override the form that makes its result: {base.rstrip('_')}"
         )
-    chosen = overload or ("default" if "default" in overloads else overloads[0] if len(overloads) == 1 else "")
-    if not chosen:
+    chosen = overload or ("default" if "default" in overloads else overloads[0])
+    composed = all(_composite(getattr(packet, o)) for o in overloads)  # then none of them need be named
+    if chosen not in (overload, "default") and len(overloads) > 1 and not composed:
         raise LookupError(
             f"{namespace}::{base} has several forms; name one: {', '.join(f'{base}.{o}' for o in overloads)}"
         )

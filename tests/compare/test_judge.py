@@ -32,3 +32,16 @@ def test_who_is_far_behind_another_that_is_poor_is_blamed(shares, verdict):
 def test_where_the_problem_explains_it_the_report_says_so():
     found = judged(lambda x: 1 / (x - 1), NEAR_ONE, 0.05, -0.05)
     assert found.verdict == judge.BOTH_POOR and found.detail == "the inputs' rounding moves the result as far"
+
+
+@pytest.mark.parametrize("singular", [True, False])
+def test_an_exact_zero_in_a_singular_matrix_accuses_nobody(singular):
+    """Whether the last pivot of twin rows is zero, or what rounding left of it, is chance."""
+    torch.manual_seed(0)
+    a = torch.randn(5, 5)
+    if singular:
+        a[4] = a[0]
+    arbiter = judge.Arbiter(torch.linalg.lu_factor_ex, lambda: ((a,), {}), ())
+    made = [torch.tensor(n, dtype=torch.int32) for n in (5, 0)]
+    found = judge.judge(*made, arbiter, 2, pivoted=True)
+    assert found.verdict == (judge.BOTH_POOR if singular else judge.SUBJECT_WORSE)

@@ -175,9 +175,11 @@ def test_triangles(dtype):
     check(lambda x, o: torch.triu(x, 1, out=o), values(3, 4, dtype=dtype), torch.empty(4, 3, dtype=dtype).t())
 
 
-def test_triangle_gradients_indices_errors():
-    check(lambda x: (x.tril(), x.triu(1)), values(3, 4).requires_grad_(), exact=False)
-    for rows, columns, k in [(3, 4, 0), (4, 3, 1), (3, 3, -1), (0, 3, 0), (3, 4, -9), (3, 4, 9)]:
+@pytest.mark.parametrize(
+    "rows, columns", [(3, 4), (4, 3), (3, 3), (0, 3), (3, 0), (1, 9), (9, 1), (700, 300), (300, 700)]
+)
+def test_triangle_indices(rows, columns):
+    for k in {0, 1, -1, columns - rows, columns - 1, 1 - rows, columns // 2, -rows // 2, 1000, -1000}:
         check(
             lambda x: (
                 torch.tril_indices(rows, columns, k, device=x.device),
@@ -185,8 +187,23 @@ def test_triangle_gradients_indices_errors():
             ),
             values(1),
         )
+    check_error(lambda x: torch.tril_indices(-1, columns, device=x.device), values(3))
+
+
+@pytest.mark.parametrize("rows, columns, k", [(2**40, 2, 2 - 2**40), (2**40, 3, 1 - 2**40), (2, 2**22, 2**22 - 3)])
+def test_triangle_indices_of_few_elements_in_a_large_matrix(rows, columns, k):
+    """Below the diagonal of a tall matrix, and above that of a wide one, there is little."""
+    if rows > columns:
+        found = torch.tril_indices(rows, columns, k, device="minitorch").cpu() - torch.tensor([[-k], [0]])
+        assert torch.equal(found, torch.tril_indices(rows + k, columns))
+    else:
+        found = torch.triu_indices(rows, columns, k, device="minitorch").cpu() - torch.tensor([[0], [k]])
+        assert torch.equal(found, torch.triu_indices(rows, columns - k))
+
+
+def test_triangle_gradients_and_errors():
+    check(lambda x: (x.tril(), x.triu(1)), values(3, 4).requires_grad_(), exact=False)
     check_error(lambda x: x.tril(), values(3))
-    check_error(lambda x: torch.tril_indices(-1, 3, device=x.device), values(3))
     check(
         lambda x: (
             torch.diag(x[0]),

@@ -137,19 +137,20 @@ void triangle(const TriangleArgs& a) {
 }
 
 void triangle_indices(const TriangleIndexArgs& a) {
-  int64_t* row = reinterpret_cast<int64_t*>(a.out);
-  int64_t* column = row + a.count;
-  // Rows without elements come after the others above the diagonal, and before them below it.
-  const int64_t begin = a.upper ? 0 : std::max<int64_t>(0, -a.k);
-  const int64_t end = a.upper ? std::min(a.rows, a.columns - a.k) : a.rows;
-  for (int64_t i = begin; i < end; i++) {
-    const int64_t first = a.upper ? std::clamp<int64_t>(i + a.k, 0, a.columns) : 0;
-    const int64_t last = a.upper ? a.columns : std::clamp<int64_t>(i + a.k + 1, 0, a.columns);
-    for (int64_t j = first; j < last; j++) {
-      *row++ = i;
-      *column++ = j;
+  const TriangleElements elements(a);
+  int64_t* rows = reinterpret_cast<int64_t*>(a.out);
+  int64_t* columns = rows + a.count;
+  parallel_for(a.count, 8192, [&](int64_t begin, int64_t end) {
+    // The rows follow each other without gaps: an element is looked up once a row.
+    for (int64_t i = begin; i < end;) {
+      const auto [row, column] = elements[i];
+      const int64_t last = a.upper ? a.columns : std::min(a.columns, row + a.k + 1);
+      for (int64_t j = column; j < last && i < end; j++, i++) {
+        rows[i] = row;
+        columns[i] = j;
+      }
     }
-  }
+  });
 }
 
 template <class T>

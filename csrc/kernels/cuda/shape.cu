@@ -105,38 +105,18 @@ void triangle(const TriangleArgs& t) {
   cuda::check_launch("launching a triangle");
 }
 
-// Elements of row r in the triangle, and where they begin.
-struct RowSpan {
-  int64_t first, count;
-};
-__device__ __forceinline__ RowSpan span_of(const TriangleIndexArgs& a, int64_t r) {
-  if (a.upper) {
-    const int64_t first = min(max(r + a.k, int64_t{0}), a.columns);
-    return {first, a.columns - first};
-  }
-  return {0, min(max(r + a.k + 1, int64_t{0}), a.columns)};
-}
-
-// A block a row; what lies before it is summed by the block.
-__global__ void __launch_bounds__(kThreads) triangle_index_rows(const __grid_constant__ TriangleIndexArgs a) {
-  __shared__ int64_t shared[32];
-  auto* rows = reinterpret_cast<int64_t*>(a.out);
-  for (int64_t r = blockIdx.x; r < a.rows; r += gridDim.x) {
-    int64_t before = 0;
-    for (int64_t q = threadIdx.x; q < r; q += blockDim.x) before += span_of(a, q).count;
-    before = block_reduce(before, shared, int64_t{0}, Sum());
-    const RowSpan span = span_of(a, r);
-    for (int64_t i = threadIdx.x; i < span.count; i += blockDim.x) {
-      rows[before + i] = r;
-      rows[a.count + before + i] = span.first + i;
-    }
+__global__ void __launch_bounds__(kThreads)
+    triangle_index(const __grid_constant__ TriangleElements elements, int64_t* out, int64_t count) {
+  MT_GRID_LOOP(i, count) {
+    const auto [row, column] = elements[i];
+    out[i] = row;
+    out[count + i] = column;
   }
 }
 
 void triangle_indices(const TriangleIndexArgs& a) {
-  if (a.count == 0) return;
-  const auto blocks = static_cast<unsigned>(std::min<int64_t>(a.rows, int64_t{1} << 16));
-  triangle_index_rows<<<blocks, kThreads, 0, cuda::current_stream()>>>(a);
+  triangle_index<<<grid_for(a.count), kThreads, 0, cuda::current_stream()>>>(
+      TriangleElements(a), reinterpret_cast<int64_t*>(a.out), a.count);
   cuda::check_launch("launching triangle indices");
 }
 
