@@ -5,6 +5,9 @@ A subcommand is a click command in a module of its own, named in ``COMMANDS``.
 
 import difflib
 import importlib
+import os
+import sys
+from typing import Any
 
 import click
 
@@ -21,8 +24,21 @@ COMMANDS = {
 }
 
 
+ABOUT_THE_DEVICE = ("bench", "info")
+
+
 class LazyGroup(click.Group):
     """A group whose commands come from ``COMMANDS``; the pattern is the one in click's documentation."""
+
+    def main(self, *args: Any, **kwargs: Any) -> Any:
+        for name in ("stdout", "stderr"):
+            if getattr(sys, name) is None:  # closed by the caller
+                setattr(sys, name, open(os.devnull, "w"))  # noqa: SIM115
+        try:
+            return super().main(*args, **kwargs)
+        except OSError as error:  # such as output to a disk that is full
+            click.echo(f"Error: {error}", err=True)
+            sys.exit(1)
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         return sorted(COMMANDS)
@@ -30,6 +46,8 @@ class LazyGroup(click.Group):
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         if cmd_name not in COMMANDS:
             return None
+        if cmd_name in ABOUT_THE_DEVICE and os.environ.get("MINITORCH_BACKEND") == "none":
+            raise click.ClickException(f"{cmd_name} needs the device, which MINITORCH_BACKEND=none leaves out")
         module, attribute, _ = COMMANDS[cmd_name]
         return getattr(importlib.import_module(module), attribute)
 

@@ -37,6 +37,8 @@ def check_writable(path: pathlib.Path) -> None:
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         there = path.exists()
+        if there and not path.is_file():
+            raise click.ClickException(f"--json {path} is no file, and results are written anew at the end")
         path.open("a").close()
         if not there:
             path.unlink()
@@ -276,6 +278,10 @@ class Command:
         if self.list_only:
             list_cases(chosen, self.console)
             return 0
+        if self.compare and self.json_path.resolve() == self.compare.resolve():
+            raise click.ClickException(
+                f"--compare {self.compare} is where the results go: name another file for them with --json"
+            )
         old = read_run(self.compare) if self.compare else None
         check_writable(self.json_path)
         if self.own_file and not supervisor.is_child():

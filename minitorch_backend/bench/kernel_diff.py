@@ -1,6 +1,6 @@
 """A user's kernel against native, on PyTorch's own sample inputs, in a process of its own.
 
-    python -m minitorch_backend.bench.kernel_diff FILE FOLDER
+    python -m minitorch_backend.bench.kernel_diff FILE FOLDER PARENT
 
 The parent, ``diff``, starts this and watches the time that each step takes: loading, one run of a compiler, a sample.
 It runs with poisoned memory, so that a write outside a tensor is found and a read of memory that was never written
@@ -43,6 +43,7 @@ LATER = 30.0  # after a compiler's own limit, at which the child stops it and sa
 LOOK = 0.2
 FINDINGS, NOTE, ERRORS, END = "findings", "note", "errors", "end"  # files; the last one says that all was examined
 MOST_LINES = 60  # of a compiler's message
+THREADS = 4 * (os.cpu_count() or 1) + 64  # that torch, its interpreter and OpenMP need no more of
 SHOWN = 20  # last lines that a kernel printed before it died
 
 
@@ -100,7 +101,11 @@ def wait(process: subprocess.Popen, folder: pathlib.Path, limit: float) -> str:
         START: max(limit, START_LIMIT), COMPILING: compiler.TIME_LIMIT + LATER, SAMPLE: limit, MANY: CALLS * limit,
     }  # fmt: skip
     begun = time.time()
+    found = psutil.Process(process.pid)
     while True:
+        with contextlib.suppress(psutil.Error):
+            if (threads := found.num_threads()) > THREADS and limit < math.inf:
+                return f"has {threads} threads, which its calls start and leave, and was stopped"
         try:
             process.wait(timeout=LOOK)
             return how_it_ended(process.returncode, folder)
@@ -123,7 +128,7 @@ def diff(path: pathlib.Path, time_limit: float = TIME_LIMIT) -> list[Finding]:
         token = secrets.token_hex(8)
         poisoned = {"MINITORCH_POISON": "1", "MINITORCH_FALLBACK": "allow", process_state.TOKEN: token}
         environment = {**os.environ, **poisoned}
-        command = [sys.executable, "-m", __spec__.name, str(path), str(folder)]
+        command = [sys.executable, "-m", __spec__.name, str(path), str(folder), str(os.getpid())]
         left: list[psutil.Process] = []
         with (folder / ERRORS).open("w") as errors:
             process = subprocess.Popen(
@@ -169,4 +174,5 @@ def last_error(text: str) -> str:
 
 
 if __name__ == "__main__":
+    process_state.end_with(int(sys.argv[3]))
     child(pathlib.Path(sys.argv[1]), pathlib.Path(sys.argv[2]))

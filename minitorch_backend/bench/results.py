@@ -32,6 +32,13 @@ def fits(value: Any, kind: Any) -> bool:
     return isinstance(value, kind)
 
 
+def figure(text: str) -> float:
+    """A number of a result file. Raises ValueError for one that no float holds, and for NaN and Infinity."""
+    if not math.isfinite(found := float(text)):
+        raise ValueError(f"{text[:40]} is not a figure")
+    return int(text) if text.lstrip("-").isdigit() else found
+
+
 def _check_types(made: Any) -> None:
     for each in fields(made):
         if not fits(value := getattr(made, each.name), each.type):
@@ -179,7 +186,7 @@ class Writer:
 
     def __init__(self, path: pathlib.Path, facts: dict, limits: Limits, before: Iterable[Result] = ()) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
-        self.path = path
+        self.path = path.resolve()  # what a link points at is written, and the link stays
         self.head = [{"kind": "machine", "format": FORMAT, **facts}, {"kind": "limits", **limits.to_json()}]
         self.results: dict[str, Result] = {}
         self.problem = ""
@@ -249,7 +256,8 @@ def read(path: pathlib.Path) -> Run:
         raise ValueError(f"{path} is not a result file: {error}") from None
     for number, line in enumerate(lines, 1):
         try:
-            if not isinstance(data := json.loads(line), dict):
+            data = json.loads(line, parse_int=figure, parse_float=figure, parse_constant=figure)
+            if not isinstance(data, dict):
                 raise ValueError(f"a {type(data).__name__} is not an object")
             kind = data.pop("kind")
             if kind == "machine":
@@ -262,7 +270,7 @@ def read(path: pathlib.Path) -> Run:
             elif kind == "case":
                 result = Result.from_json(data)
                 results[result.name] = result
-        except (ValueError, KeyError, TypeError, AttributeError) as error:
+        except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
             if facts and not line.endswith("\n"):
                 break
             raise ValueError(f"{path}:{number} is not a line of a result file: {error}") from error

@@ -6,7 +6,6 @@ child may also leave the rest of the work to the next one (suite.py), to which i
 """
 
 import contextlib
-import ctypes
 import json
 import os
 import pathlib
@@ -22,7 +21,7 @@ import click
 import psutil
 from rich.console import Console
 
-from minitorch_backend.bench import results
+from minitorch_backend.bench import process_state, results
 from minitorch_backend.bench.results import Result
 
 # In the child's environment: where it notes what it is at, and its parent.
@@ -33,7 +32,6 @@ NO_CASE = "--"  # what a note begins with that is of no case: an option, or "-- 
 NO_CASE_LIMIT = 300.0  # seconds that such a thing may take at least: limits, or loading and compiling a kernel
 LOOK = 1.0
 GRACE = 60.0  # seconds that an interrupted child has to say what it found
-PR_SET_PDEATHSIG = 1
 
 
 def arguments(command: click.Command, options: dict[str, object]) -> list[str]:
@@ -53,10 +51,7 @@ def note_taker() -> Callable[[str], None]:
     path = os.environ.get(NOTE)
     if path is None:
         return lambda case: None
-    with contextlib.suppress(OSError, AttributeError):  # the child ends with its parent, on Linux
-        ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
-        if os.getppid() != int(os.environ[PARENT]):  # it ended before that
-            os._exit(1)
+    process_state.end_with(int(os.environ[PARENT]))
 
     def take(case: str) -> None:
         with contextlib.suppress(OSError):  # on a full disk the note is empty, and no limit holds

@@ -301,9 +301,9 @@ class Arbiter:
             if not all(torch.equal(m, self.results[index]) for m in self.moved(index, TURNS)):
                 return True
             for i, base in enumerate(self.results):
-                if isinstance(base, Tensor) and (base.is_floating_point() or base.is_complex()):
-                    if any(((m - base).abs() > SHAKEN * base.abs()).any() for m in self.moved(i)):
-                        return True
+                rounded = isinstance(base, Tensor) and (base.is_floating_point() or base.is_complex())
+                if rounded and any(((m - base).abs() > SHAKEN * base.abs()).any() for m in self.moved(i)):
+                    return True
         except Exception:
             return False
         return False

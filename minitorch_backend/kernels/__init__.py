@@ -79,6 +79,13 @@ def override(
     on_cuda = torch.minitorch.get_device_properties(0).backend == "cuda"
     if [function is not None, source is not None or cuda is not None, triton is not None].count(True) != 1:
         raise ValueError("give one of: a callable, source= and/or cuda=, triton=")
+    for kind, options in {
+        "a callable": {"strided": strided, "flags": flags, "grid": grid, "constants": constants} if function else {},
+        "a Triton kernel": {"strided": strided, "flags": flags} if triton is not None else {},
+        "C++ or CUDA": {"grid": grid, "constants": constants} if function is None and triton is None else {},
+    }.items():
+        if useless := [f"{option}=" for option, value in options.items() if value]:
+            raise ValueError(f"{', '.join(useless)} would do nothing: the kernel is {kind}")
     if function is not None:
         return overriding.deliver(Override(operator, overriding.run_callable(function), wanted, "Python kernel"))
     if triton is not None:
@@ -92,10 +99,16 @@ def override(
     chosen = cuda if on_cuda else source
     if chosen is None:
         raise ValueError(f"minitorch runs on the {'GPU: give cuda=' if on_cuda else 'CPU: give source='}")
-    text = chosen.read_text() if isinstance(chosen, pathlib.Path) else chosen
+    if not isinstance(chosen, (str, pathlib.Path)):
+        raise TypeError(f"a source is a text or a pathlib.Path, not {type(chosen).__name__}")
+    text = chosen.read_text(encoding="utf-8") if isinstance(chosen, pathlib.Path) else chosen
     if "{" not in text and re.fullmatch(r"\S+\.(cpp|cc|cxx|cu|h)", text.strip()):
         raise ValueError(f"{text!r} is taken as a program; give a path as pathlib.Path({text.strip()!r})")
-    given = shlex.split(flags) if isinstance(flags, str) else flags
+    beside = [f"-I{chosen.resolve().parent}"] if isinstance(chosen, pathlib.Path) else []
+    try:
+        given = [*beside, *(shlex.split(flags) if isinstance(flags, str) else flags)]
+    except ValueError as error:
+        raise ValueError(f"flags={flags!r} are no words of a shell: {error}") from None
     kernel = compiled.CompiledKernel(text, operator, on_cuda, given)
     for dtype in wanted or (torch.float32,):
         kernel.prepare(dtype)

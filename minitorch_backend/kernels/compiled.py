@@ -83,8 +83,9 @@ def wrap(source: str, operator: schema.Operator, dtype: torch.dtype, results: in
     header, stream, after = CUDA_PARTS if cuda else ("", "", "")
     return f"""{header}#include <cstring>
 {prelude(entry, dtype, source)}#line 1 "call of {entry}"
-extern "C" int minitorch_call([[maybe_unused]] const char* arguments, [[maybe_unused]] void* handle,
-                              [[maybe_unused]] int64_t blocks, char* message) {{
+extern "C" __attribute__((visibility("default")))
+int minitorch_call([[maybe_unused]] const char* arguments, [[maybe_unused]] void* handle,
+                   [[maybe_unused]] int64_t blocks, char* message) {{
   try {{
     {stream}{call};
     {after}return 0;

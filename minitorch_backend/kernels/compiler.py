@@ -37,7 +37,9 @@ TIME_LIMIT = 300.0  # seconds for one run of a compiler
 # Told what is compiled, and "" when that is done: whoever watches the time gives a compiler its own.
 listeners: list[Callable[[str], None]] = []
 # As our own kernels are built; NaN and signed zero keep their meaning.
-CXX_FLAGS = ("-std=c++20", "-O3", "-fPIC", "-fopenmp", "-fno-math-errno", "-fno-trapping-math", "-Wall")
+# What is hidden stays each kernel's own: a static in an inline function or a template is otherwise one for all of them.
+HIDDEN = "-fvisibility=hidden"
+CXX_FLAGS = ("-std=c++20", "-O3", "-fPIC", HIDDEN, "-fopenmp", "-fno-math-errno", "-fno-trapping-math", "-Wall")
 NATIVE = "-march=native" if platform.machine() in ("x86_64", "AMD64") else "-mcpu=native"
 
 
@@ -51,13 +53,21 @@ def cache_folder() -> pathlib.Path:
     """Where compiled kernels are kept: MINITORCH_KERNEL_CACHE, or the user's cache."""
     chosen = os.environ.get("MINITORCH_KERNEL_CACHE")
     if chosen:
-        return pathlib.Path(chosen)
+        return pathlib.Path(chosen).expanduser()
     return pathlib.Path(os.environ.get("XDG_CACHE_HOME") or pathlib.Path.home() / ".cache") / "minitorch" / "kernels"
+
+
+def cxx_variable() -> list[str]:
+    """The words of $CXX. Raises CompileError when it has none that a shell would find."""
+    try:
+        return shlex.split(os.environ.get("CXX", ""))
+    except ValueError as error:
+        raise CompileError(f"no C++ compiler: $CXX is {os.environ['CXX']!r}: {error}") from None
 
 
 def cxx() -> str:
     """The C++ compiler: $CXX's program, or the first that is there. Raises CompileError when there is none."""
-    if chosen := shlex.split(os.environ.get("CXX", "")):
+    if chosen := cxx_variable():
         if path := shutil.which(chosen[0]):
             return path
         raise CompileError(f"no C++ compiler: $CXX is {os.environ['CXX']!r}, and there is no program {chosen[0]}")
@@ -69,7 +79,7 @@ def cxx() -> str:
 
 def cxx_words() -> list[str]:
     """What $CXX has after the program: flags, or the compiler that ccache starts."""
-    return shlex.split(os.environ.get("CXX", ""))[1:]
+    return cxx_variable()[1:]
 
 
 @functools.cache
@@ -165,7 +175,14 @@ def library(
     The same source, flags, headers, compiler and processor are compiled once and then found in the cache.
     ``architecture``: of the GPU, "sm_90"; that of the first one if it is not given.
     """
-    return ctypes.CDLL(str(build(source, title, cuda, tuple(flags), architecture)))
+    path = build(source, title, cuda, tuple(flags), architecture)
+    try:
+        return ctypes.CDLL(str(path))
+    except OSError as error:  # a cache that nothing may be run from
+        if (code := read_kept(path)) is None or path.parent == pathlib.Path(own_folder().name):
+            raise
+        warnings.warn(f"compiled kernels are not loaded from {path.parent}: {error}", stacklevel=2)
+        return ctypes.CDLL(str(place(pathlib.Path(own_folder().name) / path.name, code)))
 
 
 def build(
@@ -183,7 +200,7 @@ def build(
             f"-arch={architecture or cuda_architecture()}",
             "--expt-relaxed-constexpr",
             "-Xcompiler",
-            "-fPIC",
+            f"-fPIC,{HIDDEN}",
             "-DMINITORCH_ARCH=cuda",
         ]
     else:
@@ -193,7 +210,7 @@ def build(
     with tempfile.TemporaryDirectory() as name:
         folder = pathlib.Path(name)
         file = folder / ("kernel.cu" if cuda else "kernel.cpp")
-        file.write_text(source)
+        file.write_text(source, encoding="utf-8")
         start = [compiler, *options, *includes, *flags]
         read = what_is_read(start, file, cuda, title)
         target = kept_as(".so", source, read, version(compiler, *([] if cuda else cxx_words())), *options, *flags)
@@ -219,7 +236,9 @@ def what_is_read(start: list[str], file: pathlib.Path, cuda: bool, title: str) -
     texts count.
     """
     _run([[*start, "-M" if cuda else "-E", *([] if cuda else ["-P"]), str(file), "-o", "read"]], file.parent, title)
-    text = (file.parent / "read").read_text(errors="replace")
+    if not (file.parent / "read").exists():
+        raise CompileError(f"{title}: {start[0]} ended well and has written nothing; is it a compiler?")
+    text = (file.parent / "read").read_text(encoding="utf-8", errors="replace")
     if not cuda:
         return text
     names = re.findall(r"(?:\\ |[^\s\\])+", text.partition(":")[2])  # a space in a name has a backslash before it
@@ -255,14 +274,22 @@ def keep(target: pathlib.Path, code: bytes) -> pathlib.Path:
     """
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
-        handle, name = tempfile.mkstemp(dir=target.parent)
+        return place(target, code)
     except OSError as error:
         warnings.warn(f"compiled kernels are not kept, {target.parent} cannot be written to: {error}", stacklevel=2)
-        target = pathlib.Path(own_folder().name) / target.name
-        handle, name = tempfile.mkstemp(dir=target.parent)
-    with open(handle, "wb") as file:
-        file.write(code + hashlib.sha256(code).digest())
-    os.replace(name, target)
+        return place(pathlib.Path(own_folder().name) / target.name, code)
+
+
+def place(target: pathlib.Path, code: bytes) -> pathlib.Path:
+    handle, name = tempfile.mkstemp(dir=target.parent)
+    try:
+        with open(handle, "wb") as file:
+            file.write(code + hashlib.sha256(code).digest())
+        os.chmod(name, 0o644)  # a cache may be of several users
+        os.replace(name, target)
+    except OSError:
+        pathlib.Path(name).unlink(missing_ok=True)
+        raise
     return target
 
 

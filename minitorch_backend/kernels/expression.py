@@ -22,13 +22,13 @@ FUNCTIONS: dict[str, tuple[int, str, Callable[..., Any]]] = {
     "abs": (1, "::fabs({0})", torch.abs),
     "floor": (1, "::floor({0})", torch.floor),
     "ceil": (1, "::ceil({0})", torch.ceil),
-    "sign": (1, "opmath_t(({0} > 0) - ({0} < 0))", torch.sign),
+    "sign": (1, "(opmath_t({0} > 0) - opmath_t({0} < 0))", torch.sign),
     "relu": (1, "({0} < 0 ? opmath_t(0) : {0})", torch.relu),
     "pow": (2, "math::pow({0}, {1})", torch.pow),
     "atan2": (2, "math::atan2({0}, {1})", torch.atan2),
     "min": (2, "pick({0} < {1} || {0} != {0}, {0}, {1})", torch.minimum),
     "max": (2, "pick({0} > {1} || {0} != {0}, {0}, {1})", torch.maximum),
-    "where": (3, "pick({0}, {1}, {2})", torch.where),
+    "where": (3, "pick({0} != 0, {1}, {2})", torch.where),
 }  # fmt: skip
 CONSTANTS = {"pi": math.pi, "e": math.e, "inf": math.inf, "nan": math.nan}
 BINARY = {
@@ -80,8 +80,8 @@ def parse(text: str) -> Expression:
 
 def _cpp(node: ast.expr) -> str:
     match node:
-        case ast.Constant(value=bool()):
-            return str(node.value).lower()
+        case ast.Constant(value=bool() as value):
+            return _number(float(value))
         case ast.Constant(value=int() | float() as value):
             return _number(value)
         case ast.Name(id=name):
@@ -91,7 +91,7 @@ def _cpp(node: ast.expr) -> str:
         case ast.UnaryOp(op=ast.UAdd(), operand=operand):
             return _cpp(operand)
         case ast.UnaryOp(op=ast.Not(), operand=operand):
-            return f"(!{_cpp(operand)})"
+            return f"opmath_t(!{_cpp(operand)})"
         case ast.BinOp(op=ast.Pow(), left=left, right=ast.Constant(value=int() as power)) if (
             0 <= power <= LARGEST_POWER
         ):
@@ -101,9 +101,10 @@ def _cpp(node: ast.expr) -> str:
         case ast.BinOp(op=op, left=left, right=right) if type(op) in BINARY:
             return f"({_cpp(left)} {BINARY[type(op)][0]} {_cpp(right)})"
         case ast.Compare(left=left, ops=[op], comparators=[right]) if type(op) in COMPARE:
-            return f"({_cpp(left)} {COMPARE[type(op)][0]} {_cpp(right)})"
+            # A number as all others: C++ would add and divide booleans as integers.
+            return f"opmath_t({_cpp(left)} {COMPARE[type(op)][0]} {_cpp(right)})"
         case ast.IfExp(test=test, body=body, orelse=orelse):
-            return f"pick({_cpp(test)}, {_cpp(body)}, {_cpp(orelse)})"
+            return f"pick({_cpp(test)} != 0, {_cpp(body)}, {_cpp(orelse)})"
         case ast.Call(func=ast.Name(id=name), args=args, keywords=[]) if name in FUNCTIONS:
             count, form, _ = FUNCTIONS[name]
             if len(args) != count:
@@ -148,7 +149,7 @@ def _evaluate(node: ast.expr, values: dict[str, Any]) -> Any:
         case ast.BinOp(op=ast.Pow(), left=left, right=right):
             return tensor(left) ** go(right)
         case ast.BinOp(op=op, left=left, right=right):
-            return BINARY[type(op)][1](go(left), go(right))
+            return BINARY[type(op)][1](tensor(left), go(right))  # of two numbers too: 1 / 0 is inf
         case ast.Compare(left=left, ops=[op], comparators=[right]):
             return COMPARE[type(op)][1](tensor(left), tensor(right)).to(like.dtype)
         case ast.IfExp(test=test, body=body, orelse=orelse):

@@ -53,7 +53,8 @@ def load(path: pathlib.Path) -> list[Override]:
     form = {"cuda": text} if path.suffix in CUDA else {"source": text}
     strided = "strided" in says and YES[says["strided"].lower()]
     with kernels.collect() as found:
-        kernels.override(says["operator"], dtypes=dtypes, strided=strided, **form)
+        beside = [f"-I{path.resolve().parent}"]  # headers of its own
+        kernels.override(says["operator"], dtypes=dtypes, strided=strided, flags=beside, **form)
     return found
 
 

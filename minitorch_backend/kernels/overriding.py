@@ -315,10 +315,13 @@ def check_fresh(override: Override, result: Any, given: Iterable[Any]) -> None:
 
 def check_results(override: Override, result: Any, expected: list[torch.Tensor]) -> None:
     """Raises KernelError, which names what was found and what native gives."""
-    found = list(result) if isinstance(result, (list, tuple)) else [result]
+    several = isinstance(result, (list, tuple))
+    found = list(result) if several else [result]
     name = override.operator.name
-    if len(found) != len(expected) or not all(isinstance(f, torch.Tensor) for f in found):
+    alone = len(override.operator.functional._schema.returns) == 1 and len(expected) == 1
+    if len(found) != len(expected) or not all(isinstance(f, torch.Tensor) for f in found) or (several and alone):
         kinds = ", ".join(type(f).__name__ for f in found)
+        kinds = f"{type(result).__name__} of {kinds or 'nothing'}" if several else kinds
         raise KernelError(f"the kernel for {name} gave {kinds}; the operator gives {len(expected)} tensor(s)")
     for number, (f, e) in enumerate(zip(found, expected, strict=True)):
         what = f"result {number} of the kernel for {name}" if len(found) > 1 else f"the result of the kernel for {name}"
@@ -328,6 +331,8 @@ def check_results(override: Override, result: Any, expected: list[torch.Tensor])
             raise KernelError(f"{what} has dtype {f.dtype}, the operator's has {e.dtype}")
         if f.device.type != "minitorch":
             raise KernelError(f"{what} is on {f.device}, not on minitorch")
+        if 0 not in e.stride() and any(n > 1 and step == 0 for n, step in zip(f.shape, f.stride(), strict=True)):
+            raise KernelError(f"{what} is expanded: some of its elements are one place in memory; clone() it")
 
 
 def arrange(override: Override, args: tuple, kwargs: dict, dtype: torch.dtype, result: torch.Tensor) -> list[Any]:

@@ -2,11 +2,13 @@
 
 import functools
 import itertools
+import keyword
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import torch
+from torch.autograd import forward_ad
 
 from minitorch_backend.kernels import compiled, expression, overriding, schema
 from minitorch_backend.kernels.chain import Below, Link
@@ -17,7 +19,7 @@ from minitorch_backend.kernels.overriding import Override
 
 NAMESPACE = "minitorch_user"
 GRAIN = 16384
-AUTOGRAD = "AutogradPrivateUse1"
+AUTOGRAD = "AutogradPrivateUse1"  # of the overrides; an operator of one's own has its gradient on all devices
 OPERANDS = ("Tensor", "number", "float", "int")  # kinds of arguments that an expression has as inputs
 PRELUDE = """
 #include <cmath>
@@ -85,14 +87,16 @@ class Elementwise:
     def __init__(self, name: str, body: Expression) -> None:
         self.name, self.body = name, body
         self.grad: dict[str, str] = {}  # texts of the derivatives
+        self.function: type[torch.autograd.Function] | None = None  # with them
         self.on_cuda = torch.minitorch.get_device_properties(0).backend == "cuda"
         parameters = ", ".join(f"Tensor {n}" for n in body.inputs)
         self.library = torch.library.Library(NAMESPACE, "FRAGMENT")
         try:
-            self.library.define(f"{name}({parameters}) -> Tensor")
+            self._define(f"{name}({parameters}) -> Tensor")
             self.overload = getattr(getattr(torch.ops, NAMESPACE), name).default
             self.library.impl(name, self._reference, "CompositeExplicitAutograd")
             self.library.impl(name, self._run, "PrivateUse1")
+            torch.library.register_vmap(f"{NAMESPACE}::{name}", self._batched, lib=self.library)
             entry = f"elementwise_{name}"  # the name itself may be a word of C++
             source = (cuda_source if self.on_cuda else cpp_source)(entry, body)
             operator = schema.Operator(self.overload, None, None)
@@ -102,6 +106,12 @@ class Elementwise:
             self.library._destroy()  # the name is free for another attempt
             raise
         _libraries.append(self.library)
+
+    def _define(self, text: str) -> None:
+        try:
+            self.library.define(text)
+        except RuntimeError as error:  # words that PyTorch's schemas have another use for
+            raise ValueError(f"PyTorch takes no operator {text}: {str(error).strip().splitlines()[0]}") from None
 
     def __copy__(self) -> "Elementwise":
         return self
@@ -119,7 +129,10 @@ class Elementwise:
         self.library._destroy()
 
     def __call__(self, *inputs: "torch.Tensor | float") -> torch.Tensor:
-        return self.overload(*as_tensors(inputs))
+        given = as_tensors(inputs)
+        if self.function is not None and torch._C._are_functorch_transforms_active():
+            return self.function.apply(*given)  # torch.func sees a Function, but not what the dispatcher calls
+        return self.overload(*given)
 
     def __repr__(self) -> str:
         return f"<{NAMESPACE}::{self.name}({', '.join(self.body.inputs)}) = {self.body.text}>"
@@ -129,6 +142,21 @@ class Elementwise:
         values = torch.broadcast_tensors(*(t.to(dtype) for t in inputs))
         result = self.body.evaluate(dict(zip(self.body.inputs, values, strict=True)))
         return torch.as_tensor(result, dtype=dtype, device=inputs[0].device).expand(values[0].shape).contiguous()
+
+    def _batched(self, info: Any, dims: tuple[int | None, ...], *inputs: torch.Tensor) -> tuple[torch.Tensor, int]:
+        """Under vmap: the batch is the first dimension, and the others are aligned from the last one."""
+        moved = [t if d is None else t.movedim(d, 0) for t, d in zip(inputs, dims, strict=True)]
+        shapes = [t.shape if d is None else t.shape[1:] for t, d in zip(moved, dims, strict=True)]
+        # What counts as without dimensions is what the caller sees.
+        dtype = common_dtype(
+            tuple(torch.empty(s, dtype=t.dtype, device="meta") for s, t in zip(shapes, moved, strict=True))
+        )
+        rank = max(map(len, shapes))
+        aligned = [
+            t if d is None else t.reshape(t.shape[0], *[1] * (rank - len(s)), *s)
+            for t, d, s in zip(moved, dims, shapes, strict=True)
+        ]
+        return self.overload(*(t.to(dtype) for t in aligned)), 0
 
     def _run(self, *inputs: torch.Tensor) -> torch.Tensor:
         dtype, device = common_dtype(inputs), common_device(inputs)
@@ -231,35 +259,80 @@ def backward_operator(name: str, by: str, derivative: Expression) -> Elementwise
     return Elementwise(f"{name}_backward_{by}", body)
 
 
+def has_tangent(inputs: Iterable[Any]) -> bool:
+    """Whether forward mode follows one of these tensors."""
+    if forward_ad._current_level < 0 or not forward_ad._is_fwd_grad_enabled():
+        return False
+    return any(isinstance(t, torch.Tensor) and forward_ad.unpack_dual(t).tangent is not None for t in inputs)
+
+
 def attach_gradients(operator: Elementwise, derivatives: dict[str, Expression]) -> None:
-    """Register the backward pass; without derivatives one that says so."""
+    """Register the derivatives, backward and forward; without them one that says so."""
     backward = {by: backward_operator(operator.name, by, d) for by, d in derivatives.items()}
     names = operator.body.inputs
 
-    def setup(ctx: Any, inputs: tuple[torch.Tensor, ...], output: torch.Tensor) -> None:
-        ctx.save_for_backward(*inputs, output)
-
-    def run(ctx: Any, upstream: torch.Tensor) -> Any:
+    def check() -> None:
         if not derivatives:
             raise RuntimeError(f"{NAMESPACE}::{operator.name} has no gradient: give kernels.elementwise a grad")
-        *inputs, result = ctx.saved_tensors
-        values = {**dict(zip(names, inputs, strict=True)), "upstream": upstream, "result": result}
-        found = []
-        for needed, name, value in zip(ctx.needs_input_grad, names, inputs, strict=True):
-            if not needed:
-                found.append(None)
-                continue
-            step = backward[name]
-            if torch.is_grad_enabled():  # somebody wants second derivatives: torch's own operators have them
-                dtype = common_dtype((*inputs, upstream))
-                given = {n: values[n].to(upstream.device, dtype) for n in step.body.inputs}
-                slope = step.body.evaluate(given)
-            else:
-                slope = step(*(values[n] for n in step.body.inputs))
-            found.append(slope.sum_to_size(value.shape).to(value.dtype))
-        return found[0] if len(found) == 1 else tuple(found)
 
-    torch.library.register_autograd(f"{NAMESPACE}::{operator.name}", run, setup_context=setup, lib=operator.library)
+    def by_torch(name: str, values: dict[str, torch.Tensor]) -> torch.Tensor:
+        """values["upstream"] * derivative, of torch's own operators, which have derivatives again."""
+        dtype = common_dtype(tuple(values.values()))
+        device = values["upstream"].device
+        body = backward[name].body
+        return body.evaluate({n: values[n].to(device, dtype) for n in body.inputs})
+
+    class Pointwise(torch.autograd.Function):
+        generate_vmap_rule = True
+
+        @staticmethod
+        def forward(*inputs: torch.Tensor) -> torch.Tensor:
+            return operator.overload(*inputs)
+
+        @staticmethod
+        def setup_context(ctx: Any, inputs: tuple[torch.Tensor, ...], output: torch.Tensor) -> None:
+            ctx.save_for_backward(*inputs, output)
+            ctx.save_for_forward(*inputs, output)
+
+        @staticmethod
+        def backward(ctx: Any, upstream: torch.Tensor) -> Any:
+            check()
+            *inputs, result = ctx.saved_tensors
+            values = {**dict(zip(names, inputs, strict=True)), "upstream": upstream, "result": result}
+            found = []
+            for needed, name, value in zip(ctx.needs_input_grad, names, inputs, strict=True):
+                if not needed:
+                    found.append(None)
+                    continue
+                step = backward[name]
+                # With gradients on somebody wants second derivatives.
+                slope = (
+                    by_torch(name, values) if torch.is_grad_enabled() else step(*(values[n] for n in step.body.inputs))
+                )
+                found.append(slope.sum_to_size(value.shape).to(value.dtype))
+            return found[0] if len(found) == 1 else tuple(found)
+
+        @staticmethod
+        def jvp(ctx: Any, *tangents: torch.Tensor | None) -> torch.Tensor:
+            check()
+            *inputs, result = ctx.saved_tensors
+            values = {**dict(zip(names, inputs, strict=True)), "result": result}
+            moves = [
+                by_torch(name, {**values, "upstream": tangent})
+                for name, tangent in zip(names, tangents, strict=True)
+                if tangent is not None
+            ]
+            return sum(moves[1:], moves[0]).expand(result.shape).to(result.dtype)
+
+    def with_gradient(*inputs: torch.Tensor) -> torch.Tensor:
+        wanted = torch.is_grad_enabled() and any(t.requires_grad for t in inputs)
+        if wanted or has_tangent(inputs):
+            return Pointwise.apply(*inputs)
+        with torch._C._AutoDispatchBelowAutograd():
+            return operator.overload(*inputs)
+
+    operator.library.impl(operator.name, with_gradient, "Autograd")
+    operator.function = Pointwise
 
 
 class PointwiseOverride(Override):
@@ -335,15 +408,22 @@ class PointwiseOverride(Override):
             return False
         return True
 
+    def _differentiates(self, args: tuple, kwargs: dict) -> bool:
+        """Whether a call is for the kernel and its gradient. torch.func and forward mode cannot be shown those from
+        below: there the operator keeps PyTorch's derivative, and the kernel only finds the values.
+        """
+        transformed = torch._C._are_functorch_transforms_active() or has_tangent((*args, *kwargs.values()))
+        return not transformed and self._takes(args, kwargs)
+
     def _with_gradient(self, below: Below, keys: Any, args: tuple, kwargs: dict) -> torch.Tensor:
-        if not self._takes(args, kwargs):
+        if not self._differentiates(args, kwargs):
             return below(keys, args, kwargs)
         self.calls += 1
         return self._checked(self.new, args, kwargs)
 
     def _with_gradient_inplace(self, below: Below, keys: Any, args: tuple, kwargs: dict) -> torch.Tensor:
         target = args[0]
-        if not self._takes(args, kwargs):
+        if not self._differentiates(args, kwargs):
             return below(keys, args, kwargs)
         if torch.is_grad_enabled() and target.requires_grad and target.is_leaf:
             raise RuntimeError("a leaf Variable that requires grad is being used in an in-place operation.")
@@ -383,13 +463,16 @@ def elementwise(
     if "upstream" in body.inputs or "result" in body.inputs:
         raise ValueError("upstream and result have meanings in gradients: name the inputs otherwise")
     derivatives = gradients(body, grad)
+    if not (override is None or isinstance(override, str)):
+        raise TypeError(f"override is the name of an operator such as 'aten::silu', not {override!r}")
     if name is None:
         base = override.split("::")[-1].replace(".", "_") if override else "elementwise"
         name = f"{base}_{next(_numbers)}"
-    if not re.fullmatch(r"[a-z_]\w*", name):
-        raise ValueError(f"{name!r} cannot be an operator's name")
-    if f"{NAMESPACE}::{name}" in torch._C._dispatch_get_all_op_names():
+    if isinstance(name, str) and f"{NAMESPACE}::{name}" in torch._C._dispatch_get_all_op_names():
         raise ValueError(f"there is an operator {NAMESPACE}::{name} already")
+    named = isinstance(name, str) and re.fullmatch(r"[a-z_]\w*", name) and not keyword.iskeyword(name)
+    if not named or hasattr(getattr(torch.ops, NAMESPACE), name):  # such as "name", which the namespace has itself
+        raise ValueError(f"{name!r} cannot be an operator's name")
     operator = Elementwise(name, body)
     try:
         attach_gradients(operator, derivatives)

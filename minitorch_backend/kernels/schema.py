@@ -48,7 +48,8 @@ def find(name: str) -> Operator:
     packet = getattr(getattr(torch.ops, namespace), base, None)
     dispatched = set(torch._C._dispatch_get_all_op_names())
     if not isinstance(packet, torch._ops.OpOverloadPacket):  # torch.ops.aten.name is the namespace's
-        known = {op.split("::")[1].partition(".")[0] for op in dispatched}
+        there = [op.split("::") for op in dispatched]
+        known = {full.partition(".")[0] for space, full in there if space == namespace}
         close = [f"_{base}"] if f"_{base}" in known else []
         close += [n for n in difflib.get_close_matches(base, known, n=5) if n not in close]
         raise LookupError(f"there is no operator {name!r}; near matches: {', '.join(close) or 'none'}")
