@@ -1,12 +1,14 @@
 """``minitorch bench``: the command."""
 
+import contextlib
+import fcntl
 import gc
 import importlib.util
 import math
 import pathlib
 import re
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 
 import click
@@ -44,6 +46,21 @@ def check_writable(path: pathlib.Path) -> None:
             path.unlink()
     except OSError as error:
         raise click.ClickException(f"--json {path}: {error}") from None
+
+
+@contextlib.contextmanager
+def alone(path: pathlib.Path) -> Iterator[None]:
+    """Inside, no other run writes these results. Raises ClickException while one does."""
+    lock = path.with_name(path.name + ".lock")
+    with lock.open("w") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise click.ClickException(f"another run writes {path} now: name another file with --json") from None
+        try:
+            yield
+        finally:
+            lock.unlink(missing_ok=True)
 
 
 def check_plots(folder: pathlib.Path) -> None:
@@ -283,13 +300,20 @@ class Command:
                 f"--compare {self.compare} is where the results go: name another file for them with --json"
             )
         old = read_run(self.compare) if self.compare else None
+        if supervisor.is_child():
+            return self.measure(chosen, old)
         check_writable(self.json_path)
-        if self.own_file and not supervisor.is_child():
+        with alone(self.json_path):
+            return self.race(chosen, old)
+
+    def race(self, chosen: list, old: Run | None) -> int:
+        """The run of the process that a user has started, which leaves the work to others when there is a limit."""
+        if self.own_file:
             from minitorch_backend.bench import kernel_race
 
             if not kernel_race.is_right(self.own_file, self.console, self.time_limit or math.inf):
                 return 1
-        if self.time_limit and not supervisor.is_child():
+        if self.time_limit:
             given = supervisor.arguments(bench, self.options)
             return supervisor.supervise(given, self.json_path, self.time_limit, self.console)
         return self.measure(chosen, old)

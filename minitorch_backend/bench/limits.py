@@ -107,10 +107,11 @@ def _probe(op: "_C.ProbeOp", dtype: torch.dtype, a: torch.Tensor, b: torch.Tenso
     while True:
         seconds, operations = run(repeats)
         rate = operations / seconds
-        if seconds >= PROBE_SECONDS and (best == 0 or rate <= 1.2 * best):  # one pass may take long enough
+        if seconds >= PROBE_SECONDS and 0 < rate <= 1.2 * best:
             return max(rate, best)
+        if seconds < PROBE_SECONDS or best > 0:  # a first pass that takes long enough is looked at once more
+            repeats *= 4 if seconds > PROBE_SECONDS / 100 else 32
         best = max(best, rate)
-        repeats *= 4 if seconds > PROBE_SECONDS / 100 else 32
 
 
 def measure_bandwidth(limits: Limits, size: int) -> None:

@@ -32,6 +32,13 @@ class State:
     denormals: bool
     folder: str
     threads: int
+    processors: tuple[int, ...]
+    priority: int
+    outputs_open: bool
+    gradients: bool
+    default_dtype: torch.dtype
+    deterministic: bool
+    seed: int
 
     @classmethod
     def now(cls) -> "State":
@@ -42,6 +49,13 @@ class State:
             tiny * float("1") != 0.0,
             os.getcwd(),
             torch.get_num_threads(),
+            tuple(sorted(os.sched_getaffinity(0))) if hasattr(os, "sched_getaffinity") else (),
+            os.getpriority(os.PRIO_PROCESS, 0),
+            all(is_open(descriptor) for descriptor in (1, 2)),
+            torch.is_grad_enabled(),
+            torch.get_default_dtype(),
+            torch.are_deterministic_algorithms_enabled(),
+            torch.initial_seed(),
         )
 
     def restore(self) -> None:
@@ -50,6 +64,15 @@ class State:
         torch.set_flush_denormal(not self.denormals)
         os.chdir(self.folder)
         torch.set_num_threads(self.threads)
+        if self.processors:
+            os.sched_setaffinity(0, self.processors)
+        with contextlib.suppress(PermissionError):  # only the superuser becomes nicer to himself again
+            os.setpriority(os.PRIO_PROCESS, 0, self.priority)
+        torch.set_grad_enabled(self.gradients)
+        torch.set_default_dtype(self.default_dtype)
+        torch.use_deterministic_algorithms(self.deterministic)
+        if torch.initial_seed() != self.seed:
+            torch.manual_seed(self.seed)
 
     def changes(self) -> str:
         """What is different now, put back; "" when nothing is."""
@@ -62,6 +85,14 @@ class State:
         if found:
             self.restore()
         return ", ".join(found)
+
+
+def is_open(descriptor: int) -> bool:
+    try:
+        os.fstat(descriptor)
+    except OSError:
+        return False
+    return True
 
 
 def heap_in_use() -> int | None:

@@ -101,7 +101,7 @@ def override(
         raise ValueError(f"minitorch runs on the {'GPU: give cuda=' if on_cuda else 'CPU: give source='}")
     if not isinstance(chosen, (str, pathlib.Path)):
         raise TypeError(f"a source is a text or a pathlib.Path, not {type(chosen).__name__}")
-    text = chosen.read_text(encoding="utf-8") if isinstance(chosen, pathlib.Path) else chosen
+    text = chosen.read_text(encoding="utf-8-sig", errors="replace") if isinstance(chosen, pathlib.Path) else chosen
     if "{" not in text and re.fullmatch(r"\S+\.(cpp|cc|cxx|cu|h)", text.strip()):
         raise ValueError(f"{text!r} is taken as a program; give a path as pathlib.Path({text.strip()!r})")
     beside = [f"-I{chosen.resolve().parent}"] if isinstance(chosen, pathlib.Path) else []
