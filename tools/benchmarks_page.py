@@ -61,7 +61,13 @@ def chapter(name: str, run: Run, images: pathlib.Path) -> list[str]:
     where = f"torch {facts['torch']}, {facts['threads']} threads, {facts['isa']}, commit {facts['commit'][:10]}, "
     minutes = sum(r.took for r in done) / 60
     where += facts["date"][:10] + (f", {minutes:.0f} minutes" if minutes else "")
-    lines = [f"## {head}", "", f"{where}. {report.summary(done, rival)}", ""]
+    wide = statistics.median((r.high - r.low) / 2 / r.ratio for r in done if r.timed)
+    lines = [
+        f"## {head}",
+        "",
+        f"{where}. {report.summary(done, rival)} Half of the intervals are within ± {wide:.0%}.",
+        "",
+    ]
     for path in plots.save(run, images, f"{name}-"):
         title = "Ratios by family" if path.name.endswith(plots.RATIOS) else "Roofline"
         lines += [f"![{title}](images/{path.name})", ""]
