@@ -134,6 +134,14 @@ def test_reductions():
     assert torch.linalg.vector_norm(half, float("inf")).item() == 1024
 
 
+def test_reductions_of_two_dimensions():
+    """One of them longer than 32 bits number, and no one with the other."""
+    needs(16)
+    x = torch.zeros(2, (1 << 32) + 1, dtype=torch.uint8, device=DEVICE)[:, : 1 << 32]
+    x[0, 5], x[1, -1] = 3, 4
+    assert x.sum().item() == 7 and x.amax().item() == 4 and torch.count_nonzero(x).item() == 2
+
+
 def test_scans():
     needs(40)
     ones = torch.ones(N, dtype=torch.uint8, device=DEVICE)
