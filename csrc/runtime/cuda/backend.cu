@@ -105,12 +105,6 @@ class CudaBackend final : public Backend {
     }
     return {device, pool[s.turn[high_priority]++ % kPoolSize]};
   }
-  Stream new_stream(int device, int priority) override {
-    check_device(device);
-    Streams& s = *streams_[device];
-    const std::lock_guard lock(s.mutex);
-    return {device, create_stream(s, device, priority < 0)};
-  }
   // The same handle makes the same stream. Its index goes on counting with ours.
   Stream external_stream(int device, void* stream) override {
     check_device(device);
@@ -249,11 +243,17 @@ class CudaBackend final : public Backend {
   }
   bool can_access_peer(int device, int peer) const override { return cuda::reaches(device, peer); }
 
+  // Streams can be made of any numbers (torch.Stream(stream_id=...)).
   cudaStream_t handle(Stream stream) const {
     if (stream.id == 0) return nullptr;
+    if (stream.device < 0 || stream.device >= count_) check_device(stream.device);
     Streams& s = *streams_[stream.device];
     const std::lock_guard lock(s.mutex);
-    return s.handles.at(static_cast<size_t>(stream.id / 2 - 1));
+    const auto index = static_cast<uint64_t>(stream.id / 2 - 1);
+    if (index >= s.handles.size())
+      throw std::runtime_error("minitorch: minitorch:" + std::to_string(stream.device) + " has no stream with the id " +
+                               std::to_string(stream.id));
+    return s.handles[index];
   }
   pid_t process() const { return process_; }
   const DeviceProperties& cached_properties(int device) const { return properties_[device]; }
