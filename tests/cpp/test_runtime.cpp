@@ -10,6 +10,7 @@
 
 #include "memory.h"
 #include "runtime/backend.h"
+#include "runtime/cuda/architectures.h"
 #include "runtime/environment.h"
 #include "runtime/errors.h"
 
@@ -98,6 +99,25 @@ TEST(Environment, RefusesNonsenseAndSaysWhatIsAllowed) {
         EXPECT_NE(std::string(e.what()).find(part), std::string::npos) << e.what();
     }
   }
+}
+
+TEST(Architectures, SayWhichGpusFindCode) {
+  using cuda::has_code_for;
+  const char* const usual = "80:90a-real";  // machine code and PTX of 8.0, and what is for 9.0 alone
+  EXPECT_FALSE(has_code_for(usual, 7, 5));
+  for (const int capability : {80, 86, 89, 90, 100, 120})
+    EXPECT_TRUE(has_code_for(usual, capability / 10, capability % 10)) << capability;
+  EXPECT_TRUE(has_code_for("90a-real", 9, 0));
+  for (const int capability : {80, 89, 100, 121})
+    EXPECT_FALSE(has_code_for("90a-real", capability / 10, capability % 10)) << capability;
+  EXPECT_TRUE(has_code_for("80-real", 8, 6));
+  EXPECT_FALSE(has_code_for("80-real", 9, 0));
+  EXPECT_FALSE(has_code_for("86-real", 8, 0));
+  EXPECT_TRUE(has_code_for("80-virtual", 9, 0));
+  EXPECT_TRUE(has_code_for("75-real:100f-real", 10, 3));
+  EXPECT_FALSE(has_code_for("75-real:100f-real", 12, 0));
+  EXPECT_TRUE(has_code_for("native", 6, 1));
+  EXPECT_FALSE(has_code_for("", 9, 0));
 }
 
 TEST(CpuBackend, StreamsAreCurrentByThread) {

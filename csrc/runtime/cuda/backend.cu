@@ -2,6 +2,7 @@
 // backend; it answers null, with the reason, when there is no usable GPU.
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <atomic>
 #include <map>
@@ -11,6 +12,7 @@
 
 #include "kernels/kernel.h"
 #include "runtime/backend.h"
+#include "runtime/cuda/architectures.h"
 #include "runtime/cuda/cuda.h"
 #include "runtime/cuda/virtual_memory.h"
 #include "runtime/environment.h"
@@ -384,6 +386,17 @@ std::string about_driver() {
   return "the NVIDIA driver is too old: it serves CUDA " + version(driver) + ", this build needs " + version(runtime);
 }
 
+// Empty if any of the GPUs finds code that it can run.
+std::string about_architectures(const CudaBackend& backend) {
+  for (int d = 0; d < backend.device_count(); d++)
+    if (cuda::has_code_for(MINITORCH_CUDA_ARCHS, backend.cached_properties(d).major,
+                           backend.cached_properties(d).minor))
+      return "";
+  const DeviceProperties& p = backend.cached_properties(0);
+  return "this build has no code for " + p.name + " (compute capability " + std::to_string(p.major) + "." +
+         std::to_string(p.minor) + "); it was made for the architectures " MINITORCH_CUDA_ARCHS;
+}
+
 }  // namespace
 }  // namespace minitorch
 
@@ -398,10 +411,19 @@ extern "C" minitorch::Backend* minitorch_cuda_backend(const char** reason) {
     why = error == cudaSuccess                   ? "no NVIDIA GPU was found"
           : error == cudaErrorInsufficientDriver ? about_driver()
                                                  : cudaGetErrorString(error);
-    *reason = why.c_str();
-    return nullptr;
+  } else {
+    try {
+      auto made = std::make_unique<CudaBackend>(std::min(count, kMaxDevices));
+      why = about_architectures(*made);
+      if (why.empty()) {
+        instance = made.release();  // lives as long as the process
+        active_slot = Slot::cuda;
+        return instance;
+      }
+    } catch (const std::exception& failure) {  // a GPU that is there and does not answer
+      why = failure.what();
+    }
   }
-  instance = new CudaBackend(count < kMaxDevices ? count : kMaxDevices);  // lives as long as the process
-  active_slot = Slot::cuda;
-  return instance;
+  *reason = why.c_str();
+  return nullptr;
 }
