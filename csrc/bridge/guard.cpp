@@ -61,7 +61,7 @@ struct Guard final : c10::impl::DeviceGuardImplInterface {
     return stream(backend().pooled_stream(index_of(d), high_priority));
   }
   c10::Stream getNewStream(c10::Device d, int priority) const override {
-    return stream(backend().new_stream(index_of(d), priority));
+    return stream(backend().pooled_stream(index_of(d), priority < 0));
   }
   c10::Stream exchangeStream(c10::Stream s) const override { return stream(backend().exchange_stream(stream(s))); }
   bool queryStream(const c10::Stream& s) const override { return backend().query_stream(stream(s)); }

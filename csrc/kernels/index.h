@@ -24,7 +24,8 @@ struct IndexArgs {
   bool check_first = true;
   // Writes: keep their order on a GPU too, where it costs a sort.
   bool ordered = false;
-  DType dtype;  // of values and self
+  const char* name = "index";  // of the operator, for a bad index that is only met after the call; a string that stays
+  DType dtype;                 // of values and self
   int64_t numel = 0;
   char* values;
   char* self;

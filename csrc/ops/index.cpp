@@ -57,7 +57,8 @@ struct Index : at::meta::structured_index_Tensor {
 
 void index_put_stub(TensorIterator& iter, at::IntArrayRef sizes, at::IntArrayRef strides, bool accumulate) {
   const bool float8 = !accumulate && iter.dtype(0) != at::kFloat8_e8m0fnu;  // native has no more
-  const IndexArgs args = from_iterator(iter, 1, 0, 2, sizes, strides, float8);
+  IndexArgs args = from_iterator(iter, 1, 0, 2, sizes, strides, float8);
+  args.name = "index_put_";
   with_dimension_errors([&] { index_write_kernel(args, accumulate ? IndexWrite::add : IndexWrite::assign); },
                         numbered(sizes.size()));
 }
@@ -95,7 +96,8 @@ void index_put_with_sort_stub(at::Tensor& self, const c10::List<std::optional<at
   IndexPut op(value);
   const auto pre = op.meta(self, at::IOptTensorListRef(indices));
   if (op.numel() == 0) return;
-  const IndexArgs args = from_iterator(op, 0, 1, 2, pre.sizes, pre.strides);
+  IndexArgs args = from_iterator(op, 0, 1, 2, pre.sizes, pre.strides);
+  args.name = "index_put_";
   with_dimension_errors([&] { index_write_kernel(args, accumulate ? IndexWrite::add : IndexWrite::assign); },
                         numbered(pre.sizes.size()));
 }
@@ -105,6 +107,7 @@ void index_fill_stub(TensorIterator& iter, int64_t dim, int64_t size, int64_t st
   if (iter.numel() == 0) return;
   const at::Tensor value = at::scalar_tensor(source, iter.tensor_base(0).options());
   IndexArgs args = from_iterator(iter, 0, 0, 1, {size}, {stride * static_cast<int64_t>(value.element_size())});
+  args.name = "index_fill_";
   args.values = static_cast<char*>(value.data_ptr());
   for (int d = 0; d < args.ndim; d++) args.values_strides[d] = 0;
   with_dimension_errors([&] { index_write_kernel(args, IndexWrite::assign); }, {dim});
@@ -113,6 +116,7 @@ void index_fill_stub(TensorIterator& iter, int64_t dim, int64_t size, int64_t st
 void index_copy_stub(TensorIterator& iter, int64_t dim, int64_t size, int64_t stride) {
   if (iter.numel() == 0) return;
   IndexArgs args = from_iterator(iter, 2, 0, 1, {size}, {stride * static_cast<int64_t>(iter.element_size(0))});
+  args.name = "index_copy_";
   args.allow_negative = false;
   with_dimension_errors([&] { index_write_kernel(args, IndexWrite::assign); }, {dim}, "index_copy_(): ");
 }
@@ -132,9 +136,10 @@ void with_take_errors(const F& f) {
 }
 
 // take and put_ see `self` as one-dimensional. Operand 0 of the iterator holds the values, operand 1 the indices.
-IndexArgs flat_space(const TensorIterator& iter, const at::TensorBase& self) {
+IndexArgs flat_space(const char* name, const TensorIterator& iter, const at::TensorBase& self) {
   IndexArgs args = from_iterator(iter, 0, 0, 1, {self.numel()}, {static_cast<int64_t>(self.element_size())});
   check_allocated(self);
+  args.name = name;
   args.self = static_cast<char*>(self.data_ptr());
   for (int d = 0; d < args.ndim; d++) args.self_strides[d] = 0;
   return args;
@@ -143,14 +148,14 @@ IndexArgs flat_space(const TensorIterator& iter, const at::TensorBase& self) {
 void take_stub(TensorIterator& iter, const at::TensorBase& input) {
   if (iter.numel() == 0) return;
   const at::Tensor flat = at::Tensor(input).contiguous();
-  with_take_errors([&] { index_read_kernel(flat_space(iter, flat)); });
+  with_take_errors([&] { index_read_kernel(flat_space("take", iter, flat)); });
 }
 
 void put_stub(TensorIterator& iter, const at::TensorBase& self, bool accumulate) {
   if (iter.numel() == 0) return;
   const at::Tensor target(self), flat = target.contiguous();
   with_take_errors(
-      [&] { index_write_kernel(flat_space(iter, flat), accumulate ? IndexWrite::add : IndexWrite::assign); });
+      [&] { index_write_kernel(flat_space("put_", iter, flat), accumulate ? IndexWrite::add : IndexWrite::assign); });
   if (!flat.is_same(target)) target.copy_(flat);
 }
 

@@ -12,8 +12,10 @@ using at::native::ensure_nonempty_size;
 using at::native::ensure_nonempty_stride;
 
 // Everything but the index strides and the values. Kernels have the innermost dimension first.
-IndexArgs space_of(const at::Tensor& shape, const at::Tensor& self, int64_t dim, const at::Tensor& index) {
+IndexArgs space_of(const char* name, const at::Tensor& shape, const at::Tensor& self, int64_t dim,
+                   const at::Tensor& index) {
   IndexArgs a;
+  a.name = name;
   a.ndim = static_cast<int>(ensure_nonempty_dim(shape.dim()));
   TORCH_CHECK(a.ndim <= kMaxDims, "minitorch: tensors have at most ", kMaxDims, " dimensions, got ", a.ndim);
   a.num_indices = 1;
@@ -46,16 +48,18 @@ void set_values(IndexArgs& a, const at::Tensor& values) {
 
 }  // namespace
 
-IndexArgs along_dim(const at::Tensor& values, const at::Tensor& self, int64_t dim, const at::Tensor& index) {
-  IndexArgs a = space_of(index, self, dim, index);
+IndexArgs along_dim(const char* name, const at::Tensor& values, const at::Tensor& self, int64_t dim,
+                    const at::Tensor& index) {
+  IndexArgs a = space_of(name, index, self, dim, index);
   set_values(a, values);
   for (int d = 0; d < a.ndim; d++) a.index_strides[0][d] = ensure_nonempty_stride(index, a.ndim - 1 - d) * 8;
   simplify(a);
   return a;
 }
 
-IndexArgs along_dim_vector(const at::Tensor& values, const at::Tensor& self, int64_t dim, const at::Tensor& index) {
-  IndexArgs a = space_of(values, self, dim, index);
+IndexArgs along_dim_vector(const char* name, const at::Tensor& values, const at::Tensor& self, int64_t dim,
+                           const at::Tensor& index) {
+  IndexArgs a = space_of(name, values, self, dim, index);
   set_values(a, values);
   const int64_t step = ensure_nonempty_stride(index, 0) * 8;
   for (int d = 0; d < a.ndim; d++) a.index_strides[0][d] = a.ndim - 1 - d == dim ? step : 0;

@@ -15,12 +15,14 @@ inline at::Tensor as_long(const at::Tensor& index) {
 
 // The space of gather and scatter: that of `index`. values[i, j, ...] meets self[i, index[i, j, ...], ...] for dim 1.
 // `index` is int64 and may be expanded; 0-dim tensors count as one-dimensional. A `values` with one element is a fill
-// value.
-IndexArgs along_dim(const at::Tensor& values, const at::Tensor& self, int64_t dim, const at::Tensor& index);
+// value. `name`: of the operator, a string that stays.
+IndexArgs along_dim(const char* name, const at::Tensor& values, const at::Tensor& self, int64_t dim,
+                    const at::Tensor& index);
 
 // The space of index_select and index_add: that of `values`. values[i, j, ...] meets self[i, index[j], ...] for dim 1;
 // `index` has at most one dimension.
-IndexArgs along_dim_vector(const at::Tensor& values, const at::Tensor& self, int64_t dim, const at::Tensor& index);
+IndexArgs along_dim_vector(const char* name, const at::Tensor& values, const at::Tensor& self, int64_t dim,
+                           const at::Tensor& index);
 
 // The space of an iterator that PyTorch's advanced indexing made: operands `values` and `self`, then from `first_index`
 // on one operand for each entry of `sizes`. With `float8` numbers of eight bits go as bytes.

@@ -53,36 +53,36 @@ void check_reducible(const Tensor& self, const ReductionType& op) {
 }
 
 // `fresh`: nobody sees self if an index is out of bounds.
-void write_along(const Tensor& self, int64_t dim, const Tensor& index, const Tensor& values, IndexWrite op,
-                 bool fresh = false) {
+void write_along(const char* name, const Tensor& self, int64_t dim, const Tensor& index, const Tensor& values,
+                 IndexWrite op, bool fresh = false) {
   if (op != IndexWrite::assign && at::isReducedFloatingType(self.scalar_type())) {
     // Like native: 16-bit floats are reduced in float and rounded once.
     const Tensor wide = self.to(at::kFloat);
-    write_along(wide, dim, index, values.to(at::kFloat), op, true);
+    write_along(name, wide, dim, index, values.to(at::kFloat), op, true);
     self.copy_(wide);
     return;
   }
   const Tensor longs = as_long(index);
-  IndexArgs args = along_dim(values, self, dim, longs);
+  IndexArgs args = along_dim(name, values, self, dim, longs);
   args.check_first = !fresh;
   with_gather_errors([&] { index_write_kernel(args, op); }, dim);
 }
 
 void gather_stub(const Tensor& result, const Tensor& self, int64_t dim, const Tensor& index) {
   const Tensor longs = as_long(index);
-  IndexArgs args = along_dim(result, self, dim, longs);
+  IndexArgs args = along_dim("gather", result, self, dim, longs);
   args.check_first = !unseen(result);
   with_gather_errors([&] { index_read_kernel(args); }, dim);
 }
 
 void scatter_stub(const Tensor& self, int64_t dim, const Tensor& index, const Tensor& src) {
   refuse_rare_as_native("scatter", self.scalar_type());
-  write_along(self, dim, index, src, IndexWrite::assign);
+  write_along("scatter", self, dim, index, src, IndexWrite::assign);
 }
 
 void scatter_fill_stub(const Tensor& self, int64_t dim, const Tensor& index, const at::Scalar& value) {
   refuse_rare("scatter_gather_scalar_cpu", self.scalar_type());
-  write_along(self, dim, index, at::scalar_tensor(value, self.options()), IndexWrite::assign);
+  write_along("scatter", self, dim, index, at::scalar_tensor(value, self.options()), IndexWrite::assign);
 }
 
 // PyTorch's own implementation does not say whether the result is new.
@@ -91,7 +91,8 @@ struct ScatterAdd : at::meta::structured_scatter_add {
     const bool in_place = out.is_same(self);
     if (!in_place) out.copy_(self);
     if (index.numel() == 0) return;
-    write_along(out, at::maybe_wrap_dim(dim, self.dim()), index, src, IndexWrite::add, !in_place && unseen(out));
+    write_along("scatter_add", out, at::maybe_wrap_dim(dim, self.dim()), index, src, IndexWrite::add,
+                !in_place && unseen(out));
   }
 };
 
@@ -103,13 +104,13 @@ void scatter_reduce_stub(const Tensor& self, int64_t dim, const Tensor& index, c
               : op == ReductionType::MIN ? "scatter_gather_tensor_cpu_reduce_amin"
                                          : "scatter_gather_tensor_cpu",
               self.scalar_type());
-  write_along(self, dim, index, src, write_of(op));
+  write_along("scatter_reduce", self, dim, index, src, write_of(op));
 }
 
 void scatter_scalar_reduce_stub(const Tensor& self, int64_t dim, const Tensor& index, const at::Scalar& value,
                                 const ReductionType& op) {
   check_reducible(self, op);
-  write_along(self, dim, index, at::scalar_tensor(value, self.options()), write_of(op));
+  write_along("scatter_reduce", self, dim, index, at::scalar_tensor(value, self.options()), write_of(op));
 }
 
 Tensor& index_select_out(const Tensor& self, int64_t dim, const Tensor& index, Tensor& result) {
@@ -141,9 +142,10 @@ Tensor& index_select_out(const Tensor& self, int64_t dim, const Tensor& index, T
       [&] {
         if (nothing) {
           const Tensor bounds = as_bytes(at::empty({self.size(dim)}, self.options()));
-          index_read_kernel(along_dim_vector(as_bytes(at::empty({count}, self.options())), bounds, 0, longs));
+          const Tensor scalars = as_bytes(at::empty({count}, self.options()));
+          index_read_kernel(along_dim_vector("index_select", scalars, bounds, 0, longs));
         } else {
-          IndexArgs args = along_dim_vector(as_bytes(result), as_bytes(self), dim, longs);
+          IndexArgs args = along_dim_vector("index_select", as_bytes(result), as_bytes(self), dim, longs);
           args.check_first = !unseen(result);
           index_read_kernel(args);
         }
@@ -185,7 +187,9 @@ struct IndexAdd : at::meta::structured_index_add {
  private:
   static void add(const Tensor& out, int64_t dim, const Tensor& index, const Tensor& source, bool scaled) {
     const Tensor longs = as_long(index);
-    const auto run = [&] { index_write_kernel(along_dim_vector(source, out, dim, longs), IndexWrite::add); };
+    const auto run = [&] {
+      index_write_kernel(along_dim_vector("index_add", source, out, dim, longs), IndexWrite::add);
+    };
     // PyTorch sends unscaled sums through scatter_add, which has its own message.
     if (out.dim() > 1 && !scaled) {
       with_gather_errors(run, dim);
@@ -213,7 +217,8 @@ struct IndexReduce : at::meta::structured_index_reduce {
     const Tensor longs = as_long(index);
     if (!include_self) out.index_fill_(dim, longs, initial_value(op, out.scalar_type()));
     if (index.numel() != 0 && source.numel() != 0)
-      with_select_errors([&] { index_write_kernel(along_dim_vector(source, out, dim, longs), write_of(op)); });
+      with_select_errors(
+          [&] { index_write_kernel(along_dim_vector("index_reduce", source, out, dim, longs), write_of(op)); });
     if (op != ReductionType::MEAN) return;
     Tensor counts = include_self ? at::ones_like(out) : at::zeros_like(out);
     counts.index_add_(dim, longs, at::ones_like(source));

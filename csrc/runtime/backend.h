@@ -54,11 +54,10 @@ class Backend {
   virtual void set_device(int device) = 0;
 
   // Streams. `current_stream` is the calling thread's; `exchange_stream` returns the previous one of that device.
-  // `pooled_stream` hands out a fixed set in turn, `new_stream` one that nobody else has.
+  // `pooled_stream` hands out a fixed set in turn: a program may ask for one in every step.
   virtual Stream current_stream(int device) const noexcept = 0;
   virtual Stream exchange_stream(Stream stream) = 0;
   virtual Stream pooled_stream(int device, bool high_priority) = 0;
-  virtual Stream new_stream(int device, int priority) = 0;
   // A stream that other code made, by its native handle (cudaStream_t); the caller keeps it alive. And the handle of a
   // stream, null for the default one.
   virtual Stream external_stream(int device, void* handle);

@@ -204,33 +204,47 @@ void CachingAllocator::record_stream(Block* block, Stream stream) {
   if (std::find(block->uses->begin(), block->uses->end(), stream) == block->uses->end()) block->uses->push_back(stream);
 }
 
-// Reuses blocks whose other streams have passed their events. Stops at the first event of a stream that has not.
+// Reuses blocks whose other streams have passed their events. Asking for an event throws when the device has a fault:
+// what was not asked for yet stays.
 void CachingAllocator::process_events() {
-  std::vector<Pending> waiting;
-  for (const Pending& pending : pending_) {
-    if (!backend_.query_event(pending.event)) {
-      waiting.push_back(pending);
-      continue;
+  size_t kept = 0, asked = 0;
+  const auto drop_done = [&] { pending_.erase(pending_.begin() + kept, pending_.begin() + asked); };
+  try {
+    for (; asked < pending_.size(); asked++) {
+      const Pending pending = pending_[asked];
+      if (!backend_.query_event(pending.event)) {
+        pending_[kept++] = pending;
+        continue;
+      }
+      backend_.destroy_event(pending.event);
+      if (--pending_events_[pending.block] > 0) continue;
+      pending_events_.erase(pending.block);
+      const bool large = pending.block->pool->large;
+      pending_blocks_.decrease(large, 1);
+      pending_bytes_.decrease(large, static_cast<int64_t>(pending.block->size));
+      trace(MemoryEvent::Action::free_completed, pending.block->base, pending.block->size, *pending.block->pool,
+            nullptr);
+      put_free(pending.block);
     }
-    backend_.destroy_event(pending.event);
-    if (--pending_events_[pending.block] > 0) continue;
-    pending_events_.erase(pending.block);
-    const bool large = pending.block->pool->large;
-    pending_blocks_.decrease(large, 1);
-    pending_bytes_.decrease(large, static_cast<int64_t>(pending.block->size));
-    trace(MemoryEvent::Action::free_completed, pending.block->base, pending.block->size, *pending.block->pool, nullptr);
-    put_free(pending.block);
+  } catch (const std::exception&) {
+    drop_done();
+    throw;
   }
-  pending_ = std::move(waiting);
+  drop_done();
 }
 
+// Of the streams that still use freed blocks, some may be another device's.
 void CachingAllocator::wait_for_events() {
+  std::vector<int> devices;
   {
     std::lock_guard guard(lock_);
     if (pending_.empty()) return;
     stats_.num_sync_all_streams++;
+    for (const Pending& pending : pending_)
+      if (std::find(devices.begin(), devices.end(), pending.event->device) == devices.end())
+        devices.push_back(pending.event->device);
   }
-  backend_.synchronize_device(device_);
+  for (const int device : devices) backend_.synchronize_device(device);
 }
 
 // ---- Free blocks ----------------------------------------------------------------------------------------------------

@@ -3,6 +3,7 @@
 #include <atomic>
 
 #include "runtime/caching_allocator.h"
+#include "runtime/cpu/memory.h"
 #include "runtime/errors.h"
 
 namespace minitorch {
@@ -27,7 +28,7 @@ void CachingAllocator::throw_out_of_memory(size_t bytes) {
   const MemoryStats now = stats();
   const size_t held = static_cast<size_t>(now.allocated_bytes.stat[PoolStat::kAll].current);
   const size_t reserved = static_cast<size_t>(now.reserved_bytes.stat[PoolStat::kAll].current);
-  const MemoryInfo info = backend_.memory_info(device_);
+  const MemoryInfo info = options_.kind == Kind::device ? backend_.memory_info(device_) : cpu::memory_info();
   std::string text = "minitorch out of memory. Tried to allocate " + format_bytes(bytes) + ". ";
   text += options_.kind == Kind::device ? "Device minitorch:" + std::to_string(device_) : "The host";
   text +=

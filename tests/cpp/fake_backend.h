@@ -12,6 +12,7 @@
 #include <cstring>
 #include <random>
 #include <set>
+#include <stdexcept>
 #include <thread>
 
 #include "memory.h"
@@ -28,13 +29,14 @@ inline constexpr auto kDeviceKind = CachingAllocator::Kind::device;
 
 struct FakeEvent : Event {
   bool done = false;
+  bool fails = false;  // to be asked for
 };
 
 class FakeBackend final : public Backend {
  public:
   explicit FakeBackend(bool synchronous) : synchronous_(synchronous) {}
   const char* name() const noexcept override { return "fake"; }
-  int device_count() const noexcept override { return 1; }
+  int device_count() const noexcept override { return 2; }
   DeviceProperties properties(int) const override { return {}; }
   bool host_accessible() const noexcept override { return !grows; }
   bool synchronous() const noexcept override { return synchronous_; }
@@ -43,18 +45,25 @@ class FakeBackend final : public Backend {
   Stream current_stream(int) const noexcept override { return {}; }
   Stream exchange_stream(Stream s) override { return s; }
   Stream pooled_stream(int, bool) override { return {}; }
-  Stream new_stream(int, int) override { return {}; }
   bool query_stream(Stream) override { return true; }
   void synchronize_stream(Stream) override {}
-  void synchronize_device(int) override { finish_events(); }
-  Event* create_event(int, bool) override { return *events.insert(new FakeEvent).first; }
+  void synchronize_device(int device) override { finish_events(device); }
+  Event* create_event(int device, bool) override {
+    auto* const event = new FakeEvent;
+    event->device = device;
+    return *events.insert(event).first;
+  }
   void destroy_event(Event* e) noexcept override {
     events.erase(static_cast<FakeEvent*>(e));
     delete static_cast<FakeEvent*>(e);
   }
   void record_event(Event*, Stream) override {}
   void wait_event(Event*, Stream) override {}
-  bool query_event(Event* e) override { return static_cast<FakeEvent*>(e)->done; }
+  bool query_event(Event* e) override {
+    if (!events.contains(static_cast<FakeEvent*>(e))) throw std::logic_error("the event was destroyed");
+    if (static_cast<FakeEvent*>(e)->fails) throw std::runtime_error("the device has a fault");
+    return static_cast<FakeEvent*>(e)->done;
+  }
   void synchronize_event(Event*) override {}
   double elapsed_ms(Event*, Event*) override { return 0; }
   void* system_allocate(int, size_t bytes) noexcept override {
@@ -91,7 +100,11 @@ class FakeBackend final : public Backend {
   void copy_to_host(void* h, const void* d, size_t n, Stream) override { std::memcpy(h, d, n); }
 
   void finish_events() {
-    for (FakeEvent* e : events) e->done = true;
+    for (const int device : {0, 1}) finish_events(device);
+  }
+  void finish_events(int device) {
+    for (FakeEvent* e : events)
+      if (e->device == device) e->done = true;
   }
   size_t capacity = size_t{1} << 40, taken = 0, decommitted = 0;
   bool grows = false;  // has segments that grow

@@ -10,6 +10,7 @@
 
 #include "memory.h"
 #include "runtime/backend.h"
+#include "runtime/cuda/architectures.h"
 #include "runtime/environment.h"
 #include "runtime/errors.h"
 
@@ -100,29 +101,48 @@ TEST(Environment, RefusesNonsenseAndSaysWhatIsAllowed) {
   }
 }
 
+TEST(Architectures, SayWhichGpusFindCode) {
+  using cuda::has_code_for;
+  const char* const usual = "80:90a-real";  // machine code and PTX of 8.0, and what is for 9.0 alone
+  EXPECT_FALSE(has_code_for(usual, 7, 5));
+  for (const int capability : {80, 86, 89, 90, 100, 120})
+    EXPECT_TRUE(has_code_for(usual, capability / 10, capability % 10)) << capability;
+  EXPECT_TRUE(has_code_for("90a-real", 9, 0));
+  for (const int capability : {80, 89, 100, 121})
+    EXPECT_FALSE(has_code_for("90a-real", capability / 10, capability % 10)) << capability;
+  EXPECT_TRUE(has_code_for("80-real", 8, 6));
+  EXPECT_FALSE(has_code_for("80-real", 9, 0));
+  EXPECT_FALSE(has_code_for("86-real", 8, 0));
+  EXPECT_TRUE(has_code_for("80-virtual", 9, 0));
+  EXPECT_TRUE(has_code_for("75-real:100f-real", 10, 3));
+  EXPECT_FALSE(has_code_for("75-real:100f-real", 12, 0));
+  EXPECT_TRUE(has_code_for("native", 6, 1));
+  EXPECT_FALSE(has_code_for("", 9, 0));
+}
+
 TEST(CpuBackend, StreamsAreCurrentByThread) {
   MT_CPU_ONLY();
   Backend& b = backend();
   EXPECT_EQ(b.current_stream(0), (Stream{0, 0}));
-  const Stream s = b.new_stream(0, -1);
+  const Stream s = b.pooled_stream(0, true);
   EXPECT_EQ(s.priority(), -1);
-  EXPECT_EQ(b.new_stream(0, 0).priority(), 0);
+  EXPECT_EQ(b.pooled_stream(0, false).priority(), 0);
   EXPECT_EQ(b.exchange_stream(s), (Stream{0, 0}));
   EXPECT_EQ(b.current_stream(0), s);
   std::thread([&] { EXPECT_EQ(b.current_stream(0), (Stream{0, 0})); }).join();
   b.exchange_stream({0, 0});
 }
 
-TEST(CpuBackend, PooledStreamsComeBackAndNewOnesDoNot) {
-  MT_CPU_ONLY();
+TEST(Streams, OfAPoolComeBackInTurn) {
   Backend& b = backend();
-  std::set<int64_t> pooled, fresh;
-  for (int i = 0; i < 64; i++) pooled.insert(b.pooled_stream(0, false).id);
-  EXPECT_EQ(pooled.size(), 32u);
-  for (int i = 0; i < 64; i++) fresh.insert(b.new_stream(0, 0).id);
-  EXPECT_EQ(fresh.size(), 64u);
-  for (const int64_t id : fresh) EXPECT_FALSE(pooled.contains(id));
-  EXPECT_FALSE(pooled.contains(0));
+  std::set<int64_t> pooled[2];
+  for (int i = 0; i < 64; i++)
+    for (const bool high : {false, true}) pooled[high].insert(b.pooled_stream(0, high).id);
+  for (const bool high : {false, true}) {
+    EXPECT_EQ(pooled[high].size(), 32u);
+    EXPECT_FALSE(pooled[high].contains(0));
+    for (const int64_t id : pooled[high]) EXPECT_EQ((Stream{0, id}.priority()), high ? -1 : 0);
+  }
 }
 
 TEST(CpuBackend, EventsMeasureTime) {

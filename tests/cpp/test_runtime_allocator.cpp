@@ -239,6 +239,63 @@ TEST(CachingAllocator, WaitsForStreamsBeforeItGivesUp) {
   a.deallocate(y);
 }
 
+TEST(CachingAllocator, WaitsForStreamsOfAnotherDeviceToo) {
+  FakeBackend backend(false);
+  for (const auto kind : {CachingAllocator::Kind::device, CachingAllocator::Kind::pinned_host}) {
+    CachingAllocator a(backend, 0, {kind, 16 * kMiB, false});
+    Block* x = a.allocate(10 * kMiB, {});
+    a.record_stream(x, {1, 2});
+    a.deallocate(x);
+    Block* y = a.allocate(12 * kMiB, {});  // needs x's memory
+    EXPECT_EQ(a.stats().num_sync_all_streams, 1);
+    EXPECT_TRUE(backend.events.empty());
+    a.deallocate(y);
+  }
+}
+
+TEST(CachingAllocator, AFaultWhileEventsAreAskedForLosesNoneOfThem) {
+  FakeBackend backend(false);
+  CachingAllocator a(backend, 0, {});
+  Block* blocks[3];
+  for (Block*& b : blocks) {
+    b = a.allocate(2 * kMiB, {});
+    a.record_stream(b, {0, 2});
+  }
+  std::vector<FakeEvent*> events;
+  for (Block* b : blocks) {
+    const std::set<FakeEvent*> before = backend.events;
+    a.deallocate(b);
+    for (FakeEvent* e : backend.events)
+      if (!before.contains(e)) events.push_back(e);
+  }
+  ASSERT_EQ(events.size(), 3u);
+  events[0]->done = events[2]->done = true;  // the second still runs, and the third cannot be asked for at first
+  events[2]->fails = true;
+  EXPECT_THROW(a.allocate(100, {}), std::runtime_error);
+  EXPECT_EQ(backend.events.size(), 2u);
+  events[2]->fails = false;
+  a.deallocate(a.allocate(100, {}));  // asks for none that was destroyed
+  EXPECT_EQ(backend.events.size(), 1u);
+  backend.finish_events();
+  a.empty_cache();
+  EXPECT_TRUE(backend.events.empty());
+  EXPECT_EQ(backend.taken, 0u);
+}
+
+TEST(CachingAllocator, PinnedMemoryThatRunsOutIsTheHosts) {
+  FakeBackend backend(false);
+  backend.capacity = 3 * kMiB;
+  CachingAllocator a(backend, 0, {CachingAllocator::Kind::pinned_host, SIZE_MAX, false});
+  try {
+    a.allocate(4 * kMiB, {});
+    FAIL() << "there is no such memory";
+  } catch (const OutOfMemory& e) {
+    const std::string text = e.what();
+    EXPECT_NE(text.find("The host has a total capacity of "), std::string::npos) << text;
+    EXPECT_EQ(text.find("capacity of 3.00 MiB"), std::string::npos) << text;  // those are the device's
+  }
+}
+
 TEST(CachingAllocator, CanariesFindWritesPastBothEnds) {
   FakeBackend backend(true);
   CachingAllocator a(backend, 0, {kDeviceKind, SIZE_MAX, true});

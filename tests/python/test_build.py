@@ -139,24 +139,25 @@ def test_the_cuda_library_stands_on_its_own():
     assert "libminitorch.so" in needed and not [n for n in needed if "cuda" in n or "cublas" in n or "cudnn" in n]
 
 
-OLD_DRIVER = """
+DRIVER = """
 int cuInit(unsigned flags) { return 0; }
-int cuDriverGetVersion(int* version) { *version = 11040; return 0; }
+int cuDriverGetVersion(int* version) { *version = VERSION; return 0; }
 """
+TOO_OLD = "the NVIDIA driver is too old: it serves CUDA 11.4, this build needs "
 
 
 @needs_cuda_library
 @pytest.mark.parametrize("backend", ["cuda", ""])
-def test_a_driver_that_is_too_old(backend, tmp_path):
+@pytest.mark.parametrize(("version", "sentence"), [("11040", TOO_OLD), ("0", "no NVIDIA driver is installed")])
+def test_a_driver_that_does_not_serve(version, sentence, backend, tmp_path):
     """One sentence says what is there and what is needed; unless the GPU was asked for, the device is the CPU's."""
     if (cc := shutil.which("cc") or shutil.which("gcc")) is None:
         pytest.skip("no C compiler")
-    (tmp_path / "driver.c").write_text(OLD_DRIVER)
+    (tmp_path / "driver.c").write_text(DRIVER.replace("VERSION", version))
     command = [cc, "-shared", "-fPIC", str(tmp_path / "driver.c"), "-o", str(tmp_path / "libcuda.so.1")]
     subprocess.run(command, check=True)
     code = "import torch, minitorch_backend; print(torch.minitorch.get_device_properties().backend)"
     done = python(code, MINITORCH_BACKEND=backend, LD_LIBRARY_PATH=str(tmp_path))
-    sentence = "the NVIDIA driver is too old: it serves CUDA 11.4, this build needs "
     if backend == "cuda":
         assert done.returncode == 1 and sentence in done.stderr, done.stderr
     else:

@@ -268,6 +268,59 @@ def test_nothing_to_do(shape, weight):
         close(actual, expected)
 
 
+# What is too far for 32 bits meets what is merely far: name: (function, input, weight, far arguments, near arguments).
+FAR = {
+    "stride": (F.conv2d, (2, 3, 5, 6), (4, 3, 2, 3), dict(stride=2**32), dict(stride=8)),
+    "stride and a bit": (F.conv2d, (2, 3, 5, 6), (4, 3, 2, 3), dict(stride=(2**32 + 1, 2**40)), dict(stride=8)),
+    "stride of groups": (F.conv1d, (2, 4, 6), (6, 2, 3), dict(stride=2**32, groups=2), dict(stride=8, groups=2)),
+    "padding": (
+        F.conv2d,
+        (2, 3, 5, 6),
+        (4, 3, 2, 1),
+        dict(padding=(2**32, 0), dilation=(2**33, 1)),
+        dict(padding=(8, 0), dilation=(16, 1)),
+    ),
+    "padding of groups": (
+        F.conv1d,
+        (2, 4, 6),
+        (6, 2, 2),
+        dict(padding=2**31, dilation=2**32, groups=2),
+        dict(padding=8, dilation=16, groups=2),
+    ),
+    "stride through padding": (
+        F.conv1d,
+        (2, 4, 7),
+        (6, 4, 3),
+        dict(stride=2**32, padding=2**32, dilation=2**32),
+        dict(stride=8, padding=8, dilation=8),
+    ),
+    "transposed stride": (F.conv_transpose2d, (2, 3, 1, 1), (3, 4, 2, 3), dict(stride=2**32), dict(stride=8)),
+}
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16])
+@pytest.mark.parametrize("case", FAR)
+def test_geometry_beyond_32_bits(case, dtype):
+    function, shape, weight_shape, far, near = FAR[case]
+    results = []
+    for device, options in ((DEVICE, far), ("cpu", near)):
+        x, w = make(shape, dtype).to(device).requires_grad_(), make(weight_shape, dtype).to(device).requires_grad_()
+        out = function(x, w, **options)
+        results.append([out.detach(), *torch.autograd.grad(out, (x, w), torch.ones_like(out))])
+    for actual, expected in zip(*results, strict=True):
+        close(actual, expected, strides=False)
+
+
+def test_a_long_signal_of_nobody():
+    """PyTorch's own function does not come so far with an empty batch."""
+    x, w = torch.empty(0, 2, 2**33, device=DEVICE), make((3, 2, 5)).to(DEVICE)
+    geometry = [2**32], [0], [1], False, [0], 1
+    out = torch.ops.aten.convolution_overrideable(x, w, None, *geometry)
+    assert out.shape == (0, 3, 2)
+    dx, dw, _ = torch.ops.aten.convolution_backward_overrideable(out, x, w, *geometry, [True, True, False])
+    assert dx.shape == x.shape and dw.shape == w.shape and not dw.any()
+
+
 MODULES = [
     lambda: nn.Conv1d(4, 6, 3, padding=1),
     lambda: nn.Conv2d(4, 6, 3, padding="same"),

@@ -225,6 +225,42 @@ def test_writes_in_any_order_are_refused(deterministic):
         zeros().put(places(), numbers(N))
 
 
+# ---- Indices out of range --------------------------------------------------------------------------------------------
+
+# The operator that an error names: a call with an index of 7 where 5 are allowed.
+BAD_INDICES = {
+    "index": lambda x, i: x[i],
+    "index_put_": lambda x, i: x.index_put_((i,), x[:1].clone()),
+    "index_fill_": lambda x, i: x.index_fill_(0, i, 1.0),
+    "index_copy_": lambda x, i: x.index_copy_(0, i, x[:1].clone()),
+    "index_select": lambda x, i: x.index_select(0, i),
+    "index_add": lambda x, i: x.index_add_(0, i, x[:1].clone()),
+    "index_reduce": lambda x, i: x.index_reduce_(0, i, x[:1].clone(), "amax"),
+    "take": lambda x, i: x.take(i),
+    "put_": lambda x, i: x.put_(i, x[:1].clone()),
+    "gather": lambda x, i: x.gather(0, i),
+    "scatter": lambda x, i: x.scatter(0, i, 3.0),
+    "scatter_add": lambda x, i: x.scatter_add(0, i, x[:1].clone()),
+    "scatter_reduce": lambda x, i: x.scatter_reduce(0, i, x[:1].clone(), "amax"),
+    "embedding_bag": lambda x, i: F.embedding_bag(i[None], x[:, None]),
+    "nll_loss target": lambda x, i: F.nll_loss(x[None], i),
+    "cross_entropy target": lambda x, i: F.cross_entropy(x[None], i),
+    "multi_margin_loss target": lambda x, i: F.multi_margin_loss(x[None], i),
+}
+
+
+@on_a_gpu
+@pytest.mark.parametrize("name", BAD_INDICES)
+def test_a_bad_index_names_its_operator(name):
+    x, i = torch.arange(5.0, device=DEVICE), torch.tensor([7], device=DEVICE)
+    torch.minitorch.synchronize()
+    with pytest.raises(IndexError, match=rf"^{name}: index 7 is out of bounds for dimension with size 5 "):
+        BAD_INDICES[name](x, i)
+        torch.minitorch.synchronize()
+    torch.minitorch.synchronize()  # raised once
+    assert x.sum().item() == 10  # and nothing was written
+
+
 # ---- Launches that fail ----------------------------------------------------------------------------------------------
 
 

@@ -134,6 +134,14 @@ def test_reductions():
     assert torch.linalg.vector_norm(half, float("inf")).item() == 1024
 
 
+def test_reductions_of_two_dimensions():
+    """One of them longer than 32 bits number, and no one with the other."""
+    needs(16)
+    x = torch.zeros(2, (1 << 32) + 1, dtype=torch.uint8, device=DEVICE)[:, : 1 << 32]
+    x[0, 5], x[1, -1] = 3, 4
+    assert x.sum().item() == 7 and x.amax().item() == 4 and torch.count_nonzero(x).item() == 2
+
+
 def test_scans():
     needs(40)
     ones = torch.ones(N, dtype=torch.uint8, device=DEVICE)
@@ -334,6 +342,39 @@ def test_products():
     assert product.numel() > 1 << 31
     expected = a[-3:].float() @ b.float()
     torch.testing.assert_close(product[-3:].cpu().float(), expected, rtol=2e-2, atol=2e-2)
+
+
+def test_convolutions():
+    """More positions than 32 bits number go in pieces of the batch."""
+    needs(80)
+    images = 3 + (1 << 31) // (64 * 64)
+    w = torch.randn(1, 1, 3, 3, generator=torch.Generator().manual_seed(1))
+    x = pattern(torch.bfloat16, images * 64 * 64).mul_(1 / 64).view(images, 1, 64, 64)
+    last = x[-4:].cpu()
+    y = F.conv2d(x, w.bfloat16().to(DEVICE), padding=1)
+    torch.testing.assert_close(
+        y[-4:].cpu().float(), F.conv2d(last.float(), w.bfloat16().float(), padding=1), rtol=1e-2, atol=2e-2
+    )
+    del x, y
+    torch.minitorch.empty_cache()
+    x = torch.ones(images, 1, 64, 64, dtype=torch.float64, device=DEVICE).requires_grad_()
+    w = w.double().to(DEVICE).requires_grad_()
+    F.conv2d(x, w).sum().backward()
+    assert torch.equal(w.grad.cpu(), torch.full((1, 1, 3, 3), images * 62.0 * 62.0, dtype=torch.float64))
+    few = torch.ones(1, 1, 64, 64, dtype=torch.float64).requires_grad_()
+    F.conv2d(few, w.detach().cpu()).sum().backward()
+    for sample in (0, images - 4, images - 1):
+        torch.testing.assert_close(x.grad[sample].cpu(), few.grad[0])
+
+
+def test_matrices():
+    needs(60)
+    n = (1 << 31) + 5
+    x = torch.full((n, 1, 1), 4.0, device=DEVICE)
+    x[-1], x[0] = 9.0, 16.0
+    factors, info = torch.linalg.cholesky_ex(x)
+    assert torch.equal(factors[-5:].cpu().view(-1), torch.tensor([2.0, 2.0, 2.0, 2.0, 3.0]))
+    assert factors[0].item() == 4 and (factors[1:-1] == 2).all().item() and not info.any().item()
 
 
 def test_optimizer_step():

@@ -1,5 +1,7 @@
 """Several GPUs: operators run where their tensors are, copies go between them, each has its own memory and numbers."""
 
+import subprocess
+import sys
 import threading
 
 import pytest
@@ -8,7 +10,7 @@ import torch.nn.functional as F
 
 import minitorch_backend
 from tests.python.layouts import arrange
-from tests.python.test_gpu_hazards import run
+from tests.python.test_gpu_hazards import ROOT, environment, run
 
 mt = torch.minitorch
 pytestmark = pytest.mark.skipif(
@@ -105,6 +107,17 @@ def test_gradients_are_where_their_tensors_are(name):
     OPERATORS[name](native).square().sum().backward()
     assert ours.grad.device == SECOND
     torch.testing.assert_close(ours.grad.cpu(), native.grad, rtol=1e-3, atol=1e-3)
+
+
+@pytest.mark.timeout(300)
+def test_operators_of_all_families_run_where_their_tensors_are():
+    """A choice of conformance rows with all tensors on the second device: memory of the one is not within reach of kernels
+    that are started on the other."""
+    command = [sys.executable, "-m", "tests.conformance.run", "--claimed", "--dtype", "float32,int64,bfloat16"]
+    command += ["--samples", "2", "--variant", "forward,out,grad", "--spread", "400", "--jobs", "10"]
+    env = environment(MINITORCH_TEST_DEVICE="minitorch:1", MINITORCH_LAUNCH_BLOCKING="1", MINITORCH_FALLBACK="error")
+    done = subprocess.run(command, env=env, capture_output=True, text=True, check=False, cwd=ROOT)
+    assert done.returncode == 0, done.stdout[-4000:] + done.stderr[-2000:]
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.int64, torch.bool, torch.complex64], ids=str)

@@ -315,6 +315,14 @@ def test_errors(case):
     same_error(fn, x)
 
 
+@pytest.mark.parametrize("kernel", [2**31, 2**33, 2**62])
+def test_windows_beyond_32_bits(kernel):
+    """Native goes through every place of a window, so the definition is what is compared with."""
+    x = torch.randn(2, 3, 9)
+    found = F.max_pool1d(x.to(DEVICE), kernel, padding=kernel // 2)
+    assert torch.equal(found.cpu(), x.amax(-1, keepdim=True).expand(-1, -1, found.size(-1)))
+
+
 def test_bad_index_in_backward_is_an_error():
     x = torch.randn(1, 1, 4, 4, device=DEVICE)
     y, i = F.max_pool2d(x, 2, return_indices=True)

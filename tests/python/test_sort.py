@@ -2,6 +2,7 @@
 
 import bisect
 import math
+import time
 
 import pytest
 import torch
@@ -188,6 +189,31 @@ def test_mode(dtype):
             v = a.values if keepdim else a.values.unsqueeze(dim)
             assert torch.equal(t.gather(dim, i.cpu()), v.cpu())
     check(lambda x: tuple(torch.mode(x)), torch.tensor(1).to(dtype))
+
+
+@pytest.mark.parametrize("most", ["first", "last", "none"])
+def test_mode_of_a_long_line(most):
+    x = torch.arange(200_003) * 7919 % 200_003 // 5  # each number but the last five times, in no order
+    if most != "none":
+        x[77] = 0 if most == "first" else 39_999
+    values, indices = torch.mode(x.to("minitorch"))
+    assert values.item() == torch.mode(x).values.item() and x[indices.item()] == values.item()
+
+
+@pytest.mark.skipif(not ASYNCHRONOUS, reason="the work of one thread on a GPU is what would show")
+def test_mode_of_a_long_line_is_the_work_of_many():
+    x = torch.arange(1 << 23, device="minitorch") * 7919 % 1_000_003
+
+    def seconds(function):
+        function(x)
+        torch.minitorch.synchronize()
+        start = time.perf_counter()
+        function(x)
+        torch.minitorch.synchronize()
+        return time.perf_counter() - start
+
+    assert torch.mode(x).values.item() == 0
+    assert seconds(torch.mode) < 30 * seconds(torch.sort)
 
 
 @pytest.mark.skipif(ASYNCHRONOUS, reason="the order of equal elements is that of the CPU's std::sort")

@@ -58,6 +58,25 @@ def test_two_devices():
         x + y
 
 
+def test_new_streams_come_from_a_pool():
+    """As torch.cuda's: a program that asks for one in every step has no more of them, and of memory kept for each."""
+    for priority in (0, -1):
+        assert len({mt.Stream(priority=priority).stream_id for _ in range(200)}) == 32
+
+
+@pytest.mark.skipif(minitorch_backend._C.backend_name() != "cuda", reason="on the CPU a stream is a number")
+def test_streams_that_do_not_exist():
+    kind = int(torch._C._autograd.DeviceType.PrivateUse1)
+    unknown = mt.Stream(stream_id=1 << 40, device_index=0, device_type=kind)
+    for use in (unknown.synchronize, unknown.query, lambda: unknown.native_handle):
+        with pytest.raises(RuntimeError, match=r"minitorch:0 has no stream with the id 1099511627776"):
+            use()
+    elsewhere = mt.Stream(stream_id=2, device_index=77, device_type=kind)
+    for use in (elsewhere.synchronize, lambda: elsewhere.native_handle):
+        with pytest.raises(RuntimeError, match="invalid device ordinal"):
+            use()
+
+
 def test_new_streams_differ_and_compare_by_identity():
     a, b = mt.Stream(), mt.Stream()
     assert a != b and a != mt.default_stream()

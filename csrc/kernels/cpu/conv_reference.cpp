@@ -1,8 +1,7 @@
-// The definition of convolution and its gradients, as loops: tests hold the fast kernels against it.
-#include <cstdlib>
-#include <cstring>
-
+// The definition of convolution and its gradients, as loops: tests hold the fast kernels against it, and geometries
+// whose taps are far apart take it.
 #include "kernels/convolution.h"
+#include "kernels/cpu/scratch.h"
 
 namespace minitorch {
 inline namespace MINITORCH_ARCH {
@@ -37,12 +36,12 @@ template <class T>
 void reference(int which, const ConvArgs& a) {
   using E = compute_t<T>;
   const int64_t in = a.in_channels / a.groups, out = a.out_channels / a.groups;
-  const auto size = [](const int64_t* s) { return static_cast<size_t>(s[0] * s[1] * s[2]); };
-  const auto zeroed = [](size_t n) { return static_cast<E*>(calloc(n + 1, sizeof(E))); };
-  const size_t plane = which == 0 ? size(a.out_size) : which == 1 ? size(a.in_size) : size(a.kernel);
+  const auto size = [](const int64_t* s) { return s[0] * s[1] * s[2]; };
+  const int64_t plane = which == 0 ? size(a.out_size) : which == 1 ? size(a.in_size) : size(a.kernel);
   // Sums of one plane of the result (one channel of one image, or the taps of one pair of channels) at a time.
   const auto index = [](const int64_t* s, const int64_t* x) { return (x[0] * s[1] + x[1]) * s[2] + x[2]; };
-  E* sums = zeroed(plane);
+  const Scratch<E> sums(plane);
+  sums.zero(plane);
   const auto finish = [&](const ConvTensor& t, int64_t n, int64_t c, const int64_t* s, bool bias) {
     int64_t x[3];
     for (x[0] = 0; x[0] < s[0]; x[0]++)
@@ -52,7 +51,7 @@ void reference(int which, const ConvArgs& a) {
           if (bias && a.bias != nullptr) sum += static_cast<E>(reinterpret_cast<const T*>(a.bias)[c * a.bias_stride]);
           at<T>(t, n, c, x) = static_cast<T>(sum);
         }
-    memset(static_cast<void*>(sums), 0, plane * sizeof(E));
+    sums.zero(plane);
   };
   if (which == 0)
     for (int64_t n = 0; n < a.batch; n++)
@@ -84,7 +83,6 @@ void reference(int which, const ConvArgs& a) {
           });
         finish(a.weight, o, i, a.kernel, false);
       }
-  free(sums);
 }
 
 void conv_reference(int which, const ConvArgs& args) {

@@ -13,7 +13,8 @@ Gather forward_gather(const ConvArgs& a) {
   g.rows = a.out_channels / a.groups, g.depth = a.in_channels / a.groups;
   for (int d = 0; d < 3; d++) {
     g.count[d] = a.out_size[d];
-    g.step[d] = a.stride[d];
+    // Of a single position no step is taken: one that is longer than its taps reach says as much as any longer one.
+    g.step[d] = a.out_size[d] > 1 ? a.stride[d] : min64(a.stride[d], (a.kernel[d] - 1) * a.dilation[d] + 1);
     g.source_size[d] = a.in_size[d];
     for (int64_t t = 0; t < a.kernel[d]; t++) g.taps[d].push_back({t * a.dilation[d] - a.padding[d], t});
     g.weight_tap[d] = a.weight.strides[2 + d];
@@ -47,7 +48,7 @@ Gather backward_input_gather(const ConvArgs& a, const int64_t* r) {
       if (distance % s == 0) g.taps[d].push_back({distance / s, t});
     }
     g.target.data += r[d] * a.input.strides[2 + d] * static_cast<int64_t>(size_of(a.dtype));
-    g.target.strides[2 + d] = a.input.strides[2 + d] * s;
+    g.target.strides[2 + d] = a.input.strides[2 + d] * (g.count[d] > 1 ? s : 1);
   }
   return g;
 }

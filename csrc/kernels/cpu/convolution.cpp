@@ -52,6 +52,17 @@ void pointwise(const ConvArgs& a, const ConvTensor& from, const ConvTensor& to, 
   }
 }
 
+// What is staged reaches from the first position's first tap to the last one's last. Where that is far more than there
+// is and is asked for, nearly all of it is padding that nobody meets: the definition, which goes through positions and
+// taps only, takes less.
+bool is_far(const ConvArgs& a) {
+  for (int d = 0; d < 3; d++) {
+    const int64_t span = (a.out_size[d] - 1) * a.stride[d] + (a.kernel[d] - 1) * a.dilation[d];
+    if (span > 4 * (a.in_size[d] + a.out_size[d] * a.kernel[d]) + (int64_t{1} << 17)) return true;
+  }
+  return false;
+}
+
 bool is_empty(const int64_t* size) { return size[0] == 0 || size[1] == 0 || size[2] == 0; }
 
 template <class S>
@@ -85,6 +96,7 @@ void gather(const char* name, const ConvArgs& a, const Gather& g) {
 
 void forward(const ConvArgs& a) {
   if (a.batch == 0) return;
+  if (is_far(a)) return conv_reference_kernel(0, a);
   const int64_t rows = a.out_channels / a.groups, depth = a.in_channels / a.groups;
   if (is_pointwise(a) && !(depth == 1 && rows <= 2))
     return pointwise(a, a.input, a.output, rows, depth, a.weight.strides[0], a.weight.strides[1]);
@@ -100,7 +112,7 @@ void gather_woven(const ConvArgs& a, int64_t r0, int64_t r1) {
   const Gather phase = backward_input_gather(a, first);
   if (is_empty(phase.count)) return;
   const int64_t depths = phase.count[0], heights = phase.count[1], rows = a.batch * a.in_channels * depths * heights;
-  const Scratch<S> memory(step * rows * pitch);
+  const Scratch<S> memory(min64(step, width) * rows * pitch);
   for (int64_t r2 = 0; r2 < min64(step, width); r2++) {
     const int64_t r[] = {r0, r1, r2};
     Gather g = backward_input_gather(a, r);
@@ -131,21 +143,24 @@ void gather_woven(const ConvArgs& a, int64_t r0, int64_t r1) {
 
 void backward_input(const ConvArgs& a) {
   if (a.batch == 0) return;
+  if (is_far(a)) return conv_reference_kernel(1, a);
   const int64_t rows = a.in_channels / a.groups, depth = a.out_channels / a.groups;
   if (is_pointwise(a) && !(depth == 1 && rows <= 2))
     return pointwise(a, a.output, a.input, rows, depth, a.weight.strides[1], a.weight.strides[0]);
   const bool woven = a.stride[2] > 1 && a.input.strides[4] == 1;
+  const auto phases = [&](int d) { return min64(a.stride[d], a.in_size[d]); };
   int64_t r[3];
-  for (r[0] = 0; r[0] < a.stride[0]; r[0]++)
-    for (r[1] = 0; r[1] < a.stride[1]; r[1]++)
+  for (r[0] = 0; r[0] < phases(0); r[0]++)
+    for (r[1] = 0; r[1] < phases(1); r[1]++)
       if (woven)
         with_type("conv_backward_input", a.dtype,
                   [&](auto tag) { gather_woven<typename decltype(tag)::type>(a, r[0], r[1]); });
       else
-        for (r[2] = 0; r[2] < a.stride[2]; r[2]++) gather("conv_backward_input", a, backward_input_gather(a, r));
+        for (r[2] = 0; r[2] < phases(2); r[2]++) gather("conv_backward_input", a, backward_input_gather(a, r));
 }
 
 void backward_weight(const ConvArgs& a) {
+  if (a.batch > 0 && is_far(a)) return conv_reference_kernel(2, a);
   const Gather g = forward_gather(a);
   if (g.rows == 0 || g.depth == 0 || is_empty(a.kernel)) return;
   with_type("conv_backward_weight", a.dtype, [&](auto tag) {

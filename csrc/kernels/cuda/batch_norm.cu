@@ -25,13 +25,14 @@ struct ChannelIndex {
 template <class F>
 __global__ void __launch_bounds__(512) channel_sums(ChannelIndex index, int64_t extent, Pair* partial, F f) {
   __shared__ Pair shared[32];
-  const int64_t channel = blockIdx.x, begin = extent * blockIdx.y / gridDim.y,
-                end = extent * (blockIdx.y + 1) / gridDim.y;
-  Pair sums{0, 0};
-  for (int64_t i = begin + threadIdx.x; i < end; i += blockDim.x)
-    sums = AddPairs()(sums, f(channel, index(channel, i)));
-  sums = block_reduce(sums, shared, Pair{0, 0}, AddPairs());
-  if (threadIdx.x == 0) partial[blockIdx.y * index.c + channel] = sums;
+  const int64_t begin = extent * blockIdx.y / gridDim.y, end = extent * (blockIdx.y + 1) / gridDim.y;
+  for (int64_t channel = blockIdx.x; channel < index.c; channel += gridDim.x) {
+    Pair sums{0, 0};
+    for (int64_t i = begin + threadIdx.x; i < end; i += blockDim.x)
+      sums = AddPairs()(sums, f(channel, index(channel, i)));
+    sums = block_reduce(sums, shared, Pair{0, 0}, AddPairs());
+    if (threadIdx.x == 0) partial[blockIdx.y * index.c + channel] = sums;
+  }
 }
 template <class F>
 __global__ void __launch_bounds__(32 * kLines)
@@ -62,7 +63,7 @@ void launch_channel_sums(const ChannelIndex& index, int64_t extent, int64_t part
     channel_sums_last<<<dim3(static_cast<unsigned>(ceil_div(index.c, 32)), y), dim3(32, kLines), 0,
                         cuda::current_stream()>>>(index, extent, partial, f);
   } else {
-    channel_sums<<<dim3(static_cast<unsigned>(index.c), y), threads_for(extent / parts), 0, cuda::current_stream()>>>(
+    channel_sums<<<dim3(blocks_for(index.c), y), threads_for(extent / parts), 0, cuda::current_stream()>>>(
         index, extent, partial, f);
   }
 }

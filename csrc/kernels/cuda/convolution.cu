@@ -9,11 +9,11 @@ namespace minitorch {
 inline namespace MINITORCH_ARCH {
 namespace {
 
-// n / d for 0 <= n < 2^31.
+// n / d for 0 <= n < 2^31. A larger d goes into no such n, as 2^31 does.
 struct Quotient {
   Divider divider;
   Quotient() = default;
-  explicit Quotient(int64_t d) : divider(static_cast<uint32_t>(std::max<int64_t>(d, 1))) {}
+  explicit Quotient(int64_t d) : divider(static_cast<uint32_t>(std::clamp<int64_t>(d, 1, int64_t{1} << 31))) {}
   // Returns the quotient and leaves the remainder in n.
   __device__ __forceinline__ int64_t take(uint32_t& n) const {
     const uint32_t q = divider.quotient(n);
@@ -142,9 +142,16 @@ struct BackwardInput : Base<S> {
     for (int d = 0; d < 3; d++) {
       const int64_t position = in[d] + s.c.padding[d] - tap[d] * s.c.dilation[d];
       if (position < 0) return S{};
-      uint32_t quotient = static_cast<uint32_t>(position);
-      if (strides[d].take(quotient) != 0 || quotient >= s.c.out_size[d]) return S{};
-      out[d] = quotient;
+      int64_t rest;
+      if (position >> 31 == 0) {
+        uint32_t quotient = static_cast<uint32_t>(position);
+        rest = strides[d].take(quotient);
+        out[d] = quotient;
+      } else {  // paddings may be that large
+        out[d] = position / s.c.stride[d];
+        rest = position - out[d] * s.c.stride[d];
+      }
+      if (rest != 0 || out[d] >= s.c.out_size[d]) return S{};
     }
     return this->at(s.c.output, address(s.c.output, row, group * s.out_group + column, out));
   }
@@ -197,13 +204,55 @@ struct BackwardWeight : Base<S> {
   }
 };
 
-// Index arithmetic is 32-bit: a larger batch goes in pieces.
+// Positions of samples and elements of a kernel are numbered in 32 bits.
+constexpr int64_t kMostPositions = (int64_t{1} << 31) - 1;
+
+// Of a sample. Where a batch is empty its product may be larger than any integer.
+int64_t positions_of(const ConvArgs& a) {
+  const auto product = [](const int64_t (&size)[3]) {
+    return static_cast<double>(size[0]) * static_cast<double>(size[1]) * static_cast<double>(size[2]);
+  };
+  return static_cast<int64_t>(std::clamp(std::max(product(a.in_size), product(a.out_size)), 1.0, 0x1p62));
+}
 void check_size(const ConvArgs& a) {
   const Shape s(a);
-  constexpr int64_t limit = (int64_t{1} << 31) - 1;
-  if (a.batch * std::max(s.outputs_count(), s.inputs_count()) > limit ||
-      std::max(s.in_group, s.out_group) * s.taps_count() > limit)
+  if (a.batch > kMostPositions / positions_of(a) || std::max(s.in_group, s.out_group) * s.taps_count() > kMostPositions)
     throw std::runtime_error("minitorch: convolution over more than 2^31 positions is not implemented on cuda");
+}
+
+using ConvTypes = Types<float, double, Half, BFloat16, Complex<float>, Complex<double>>;
+using SumTypes = Types<float, double, Half, BFloat16, Complex<float>, Complex<double>, int64_t>;
+
+template <class T>
+__global__ void __launch_bounds__(kThreads) add_elements(T* to, const T* from, int64_t n) {
+  MT_GRID_LOOP(i, n)
+  to[i] = convert<T>(
+      tile::multiply_add(tile::sum_t<T>(1), convert<tile::sum_t<T>>(from[i]), convert<tile::sum_t<T>>(to[i])));
+}
+
+// Calls run(piece) for pieces of the batch of as many samples as can be numbered, with room for a tile beyond.
+// Gradients of a weight, which is dense, are added up.
+template <class F>
+void in_pieces(ConvPass pass, const ConvArgs& a, const F& run) {
+  const int64_t most = (kMostPositions - 255) / positions_of(a), size = static_cast<int64_t>(size_of(a.dtype));
+  if (a.batch <= most || most == 0) return run(a);
+  const int64_t elements = a.out_channels * (a.in_channels / a.groups) * a.kernel[0] * a.kernel[1] * a.kernel[2];
+  const Scratch memory(pass == ConvPass::backward_weight ? elements * size : 0);
+  for (int64_t first = 0; first < a.batch; first += most) {
+    ConvArgs piece = a;
+    piece.batch = std::min(most, a.batch - first);
+    piece.input.data += first * a.input.strides[0] * size;
+    piece.output.data += first * a.output.strides[0] * size;
+    const bool adds = pass == ConvPass::backward_weight && first > 0;
+    if (adds) piece.weight.data = memory.get();
+    run(piece);
+    if (adds)
+      dispatch(a.dtype, SumTypes{}, [&](auto tag) {
+        using T = typename decltype(tag)::type;
+        add_elements<<<grid_for(elements), kThreads, 0, cuda::current_stream()>>>(reinterpret_cast<T*>(a.weight.data),
+                                                                                  memory.get<const T>(), elements);
+      });
+  }
 }
 
 template <class S, class P>
@@ -224,19 +273,19 @@ void reference(int which, const ConvArgs& a) {
   cuda::check_launch("launching a reference convolution");
 }
 
-using ConvTypes = Types<float, double, Half, BFloat16, Complex<float>, Complex<double>>;
-
 // Integers, which no network convolves, take the loops that the tests compare with.
 template <template <class> class Problem>
-void run(const char* name, ConvPass pass, const ConvArgs& a) {
-  if (conv_pixels(pass, a)) return cuda::check_launch("launching a convolution");
-  check_size(a);
-  if (is_integral(a.dtype)) return reference(static_cast<int>(pass), a);
-  if (!dispatch(a.dtype, ConvTypes{}, [&](auto tag) {
-        using S = typename decltype(tag)::type;
-        tile::run<S>(Problem<S>(a));
-      }))
-    missing_kernel(name, name_of(a.dtype));
+void run(const char* name, ConvPass pass, const ConvArgs& whole) {
+  in_pieces(pass, whole, [&](const ConvArgs& a) {
+    if (conv_pixels(pass, a)) return;
+    check_size(a);
+    if (is_integral(a.dtype)) return reference(static_cast<int>(pass), a);
+    if (!dispatch(a.dtype, ConvTypes{}, [&](auto tag) {
+          using S = typename decltype(tag)::type;
+          tile::run<S>(Problem<S>(a));
+        }))
+      missing_kernel(name, name_of(a.dtype));
+  });
   cuda::check_launch("launching a convolution");
 }
 

@@ -11,15 +11,26 @@ namespace {
 
 using namespace conv;
 
+// Whether every number on the way to the place of an element along dimension d is less than 2^31.
+bool near(const ConvArgs& a, int d) {
+  constexpr int64_t kMost = int64_t{1} << 31;
+  if (std::max({a.stride[d], a.padding[d], a.dilation[d], a.in_size[d], a.out_size[d], a.kernel[d]}) >= kMost)
+    return false;
+  const int64_t past = a.padding[d] + a.kernel[d] * a.dilation[d];  // beside the positions of either tensor
+  return std::max(a.in_size[d], a.out_size[d] * a.stride[d]) + past < kMost;
+}
+
 bool fits(const ConvArgs& a) {
-  const bool flat = a.in_size[0] == 1 && a.out_size[0] == 1 && a.kernel[0] == 1 && a.padding[0] == 0;
+  bool flat = a.in_size[0] == 1 && a.out_size[0] == 1 && a.kernel[0] == 1 && a.padding[0] == 0;
+  for (int d = 0; d < 3; d++) flat = flat && near(a, d);
   const int64_t inputs = a.in_size[1] * a.in_size[2], outputs = a.out_size[1] * a.out_size[2];
   const int64_t pixels = std::min(inputs, outputs) == 0 ? 0 : a.batch * std::max(inputs, outputs);
   const int64_t taps = a.kernel[1] * a.kernel[2], channels = rounded<BFloat16>(std::max(a.in_channels, a.out_channels));
-  // Positions that a gradient divides, and columns of patches, stay below 2^31.
+  // Positions that a gradient divides, and columns of patches, stay below 2^31; tiles of channels below the end of a
+  // grid.
   return (is_half(a.dtype) || a.dtype == DType::F32) && a.groups == 1 && flat && pixels > 0 && taps > 0 &&
          a.in_channels > 0 && a.out_channels > 0 && pixels < (int64_t{1} << 31) - kRows &&
-         taps * channels < int64_t{1} << 30;
+         taps * channels < int64_t{1} << 30 && channels < int64_t{1} << 20;
 }
 
 Divider divider(int64_t d) { return Divider(static_cast<uint32_t>(d)); }

@@ -28,7 +28,7 @@ struct Args {
 constexpr int kFew = 4;
 
 template <int N>
-Args<N> args_of(const IndexArgs& a, const char* what) {
+Args<N> args_of(const IndexArgs& a) {
   Args<N> r{};
   r.numel = a.numel;
   r.space = Space(a.ndim, a.sizes, a.numel);
@@ -47,7 +47,7 @@ Args<N> args_of(const IndexArgs& a, const char* what) {
     r.indexed_stride[k] = a.indexed_stride[k];
   }
   r.fault = cuda::fault_record();
-  r.what = what;
+  r.what = a.name;
   return r;
 }
 
@@ -164,7 +164,7 @@ __global__ void __launch_bounds__(kThreads) write_runs(const __grid_constant__ A
 }
 
 void write_in_order(const IndexArgs& a, IndexWrite op) {
-  const auto args = args_of<kMaxIndices>(a, "index_put_");
+  const auto args = args_of<kMaxIndices>(a);
   const cudaStream_t stream = cuda::current_stream();
   const Scratch memory(4 * a.numel * 8);
   auto *addresses = memory.get<uint64_t>(), *other_addresses = addresses + a.numel;
@@ -177,7 +177,7 @@ void write_in_order(const IndexArgs& a, IndexWrite op) {
     MT_FOR_ALL_DTYPES(MT_CASE)
 #undef MT_CASE
   }
-  cuda::check_launch("launching an index_put_");
+  cuda::check_launch("launching", a.name);
 }
 
 // Where neighbours along dimension 0 move together, as in rows of an embedding, pieces of up to 16 bytes can stand for
@@ -202,21 +202,21 @@ int64_t widen(Args<N>& a, int64_t element) {
 
 // Calls f(Args<N>, tag of an element or piece) for the smallest N that suffices.
 template <class F>
-void move(const IndexArgs& a, const char* what, const F& f) {
+void move(const IndexArgs& a, const F& f) {
   const auto with = [&](auto args) { by_size(widen(args, size_of(a.dtype)), [&](auto tag) { f(args, tag); }); };
   if (a.num_indices <= kFew) {
-    with(args_of<kFew>(a, what));
+    with(args_of<kFew>(a));
   } else {
-    with(args_of<kMaxIndices>(a, what));
+    with(args_of<kMaxIndices>(a));
   }
 }
 
 void read(const IndexArgs& a) {
   if (a.numel == 0) return;
-  move(a, "index", [&](const auto& args, auto tag) {
+  move(a, [&](const auto& args, auto tag) {
     read_kernel<typename decltype(tag)::type><<<grid_for(args.numel), kThreads, 0, cuda::current_stream()>>>(args);
   });
-  cuda::check_launch("launching an index");
+  cuda::check_launch("launching", a.name);
 }
 
 void write(const IndexArgs& a, IndexWrite op) {
@@ -225,11 +225,11 @@ void write(const IndexArgs& a, IndexWrite op) {
   if (a.ordered || too_wide) return write_in_order(a, op);
   const cudaStream_t stream = cuda::current_stream();
   if (op == IndexWrite::assign) {
-    move(a, "index_put_", [&](const auto& args, auto tag) {
+    move(a, [&](const auto& args, auto tag) {
       assign_kernel<typename decltype(tag)::type><<<grid_for(args.numel), kThreads, 0, stream>>>(args);
     });
   } else {
-    const auto args = args_of<kMaxIndices>(a, "index_put_");
+    const auto args = args_of<kMaxIndices>(a);
     switch (a.dtype) {
 #define MT_CASE(D, T) \
   case DType::D: update_kernel<T><<<grid_for(a.numel), kThreads, 0, stream>>>(args, op); break;
@@ -237,7 +237,7 @@ void write(const IndexArgs& a, IndexWrite op) {
 #undef MT_CASE
     }
   }
-  cuda::check_launch("launching an index_put_");
+  cuda::check_launch("launching", a.name);
 }
 
 // ---- Unfold --------------------------------------------------------------------------------------------------------

@@ -13,6 +13,8 @@ namespace linalg {
 
 // Order of the diagonal blocks that are factored or solved without further splitting.
 constexpr int kBlock = 32;
+// Items that are worked on at once: a launch has a block for each, and memory for all of them is taken.
+constexpr int64_t kMostItems = int64_t{1} << 24;
 
 template <class T>
 __device__ __forceinline__ double square(T x) {
@@ -121,8 +123,8 @@ void multiply(int64_t alpha, const Mat<T>& a, const Mat<T>& b, int64_t beta, con
 
 // ---- Batches ----
 
-// f(items, offsets): for groups of items that lie one stride apart in every view, with the offset of the group's first
-// item and that stride in each view. The last `trailing[k]` dimensions of view k are the item.
+// f(items, offsets): for groups of items that lie one stride apart in every view, at most kMostItems, with the offset
+// of the group's first item and that stride in each view. The last `trailing[k]` dimensions of view k are the item.
 struct Group {
   int64_t count, offset[6], stride[6];
 };
@@ -157,7 +159,11 @@ void for_each_group(std::initializer_list<const TensorView*> views, std::initial
       for (int k = 0; k < n; k++) group.offset[k] += rest % sizes[d] * strides[k][d];
       rest /= sizes[d];
     }
-    f(group);
+    for (int64_t left = group.count; left > 0; left -= group.count) {
+      group.count = std::min(left, kMostItems);
+      f(group);
+      for (int k = 0; k < n; k++) group.offset[k] += group.count * group.stride[k];
+    }
   }
 }
 template <class T>

@@ -133,6 +133,7 @@ __global__ void __launch_bounds__(kThreads)
 bool fits_32_bits(const PoolShape& s, const PoolWindow& w) {
   int64_t most = std::max(inputs(s), outputs(s));
   for (int d = 0; d < 3; d++) {
+    if (std::max({w.kernel[d], w.dilation[d], w.stride[d], w.pad[d]}) >= int64_t{1} << 31) return false;
     const int64_t past = std::max(w.kernel[d], int64_t{1}) * std::max(w.dilation[d], int64_t{1}) + w.pad[d];
     most = std::max(most, s.in[d] + s.out[d] * std::max(w.stride[d], int64_t{1}) + past);
   }

@@ -410,7 +410,7 @@ void run(const PointwiseView& v, const Params& p) {
                two_fit;
   a.steps.single = reduced.ndim < 2;
   a.steps.inner = a.packed ? 16 : reduced.ndim > 0 ? reduced.in[0] : 0;
-  if (reduced.ndim == 2) {
+  if (reduced.ndim == 2 && two_fit) {
     a.steps.inner_size = Divider(static_cast<uint32_t>(a.packed ? reduced.size[0] / pack : reduced.size[0]));
     a.steps.outer = reduced.in[1];
   }

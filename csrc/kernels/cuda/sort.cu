@@ -170,17 +170,52 @@ __global__ void __launch_bounds__(kThreads)
       }
       const bool first_nan = low < in.length && (op == SelectOp::median || low == 0);
       chosen = first_nan ? low : (low - 1) / 2;
-    } else if (op == SelectOp::mode) {
-      int64_t best = 0, begin = 0;
-      for (int64_t i = 1; i <= in.length; i++) {
-        if (i < in.length && convert<compute_t<T>>(value(i)) == convert<compute_t<T>>(value(begin))) continue;
-        if (i - begin > best) {
-          best = i - begin;
-          chosen = i - 1;
-        }
-        begin = i;
-      }
     }
+    reinterpret_cast<T*>(values.data)[values.offset(line, 0)] = value(chosen);
+    reinterpret_cast<int64_t*>(indices.data)[indices.offset(line, 0)] = source(chosen);
+  }
+}
+
+struct Run {
+  int64_t length, begin;
+};
+struct LongerRun {  // of equal ones the first
+  __device__ __forceinline__ Run operator()(Run a, Run b) const {
+    return b.length > a.length || (b.length == a.length && b.begin < a.begin) ? b : a;
+  }
+};
+
+// The last element of the longest run of equal ones, a block a line. A run is measured only if it is longer than those
+// that its thread knows.
+template <class T>
+__global__ void __launch_bounds__(1024)
+    select_modes(const __grid_constant__ Lines in, const __grid_constant__ Lines values,
+                 const __grid_constant__ Lines indices, Positions order) {
+  __shared__ Run shared[32];
+  for (int64_t line = blockIdx.x; line < in.count; line += gridDim.x) {
+    const auto source = [&](int64_t i) { return order[line * in.length + i] - line * in.length; };
+    const auto value = [&](int64_t i) { return reinterpret_cast<const T*>(in.data)[in.offset(line, source(i))]; };
+    const auto equal = [&](int64_t i, int64_t k) {
+      return convert<compute_t<T>>(value(i)) == convert<compute_t<T>>(value(k));
+    };
+    Run longest{0, in.length};
+    for (int64_t i = threadIdx.x; i < in.length; i += blockDim.x) {
+      if (i > 0 && equal(i, i - 1)) continue;
+      int64_t low = i + longest.length, high = in.length;
+      if (longest.length > 0 && (low >= high || !equal(low, i))) continue;
+      for (low++; low < high;) {
+        const int64_t middle = (low + high) / 2;
+        if (equal(middle, i)) {
+          low = middle + 1;
+        } else {
+          high = middle;
+        }
+      }
+      longest = {low - i, i};
+    }
+    longest = block_reduce(longest, shared, Run{0, in.length}, LongerRun());
+    if (threadIdx.x != 0) continue;
+    const int64_t chosen = longest.begin + longest.length - 1;
     reinterpret_cast<T*>(values.data)[values.offset(line, 0)] = value(chosen);
     reinterpret_cast<int64_t*>(indices.data)[indices.offset(line, 0)] = source(chosen);
   }
@@ -193,7 +228,14 @@ void select(SelectOp op, const TensorView& values, const TensorView& indices, co
   const bool known = dispatch(input.dtype, SortTypes{}, [&](auto tag) {
     using T = typename decltype(tag)::type;
     const Order order = Order::of<T>(in, false);
-    select_elements<T><<<grid_for(in.count), kThreads, 0, cuda::current_stream()>>>(in, to, at, order.get(), op, k);
+    const cudaStream_t stream = cuda::current_stream();
+    if (op == SelectOp::mode) {
+      const auto blocks = static_cast<unsigned>(std::min<int64_t>(in.count, int64_t{1} << 20));
+      const auto threads = static_cast<unsigned>(std::clamp<int64_t>(ceil_div(in.length, 4 * 32) * 32, 32, 1024));
+      select_modes<T><<<blocks, threads, 0, stream>>>(in, to, at, order.get());
+    } else {
+      select_elements<T><<<grid_for(in.count), kThreads, 0, stream>>>(in, to, at, order.get(), op, k);
+    }
   });
   if (!known) missing_kernel("select", name_of(input.dtype));
   cuda::check_launch("launching a selection");

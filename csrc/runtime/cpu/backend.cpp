@@ -64,12 +64,8 @@ class CpuBackend final : public Backend {
   Stream pooled_stream(int device, bool high_priority) override {
     check_device(device);
     constexpr int64_t kPoolSize = 32;
-    const int64_t turn = next_pooled_.fetch_add(1, std::memory_order_relaxed) % kPoolSize;
+    const int64_t turn = turns_[high_priority].fetch_add(1, std::memory_order_relaxed) % kPoolSize;
     return {device, 2 * (turn + 1) + high_priority};
-  }
-  Stream new_stream(int device, int priority) override {
-    check_device(device);
-    return {device, 2 * next_new_.fetch_add(1, std::memory_order_relaxed) + (priority < 0)};
   }
   bool query_stream(Stream) override { return true; }
   void synchronize_stream(Stream) override {}
@@ -117,8 +113,7 @@ class CpuBackend final : public Backend {
   }
 
  private:
-  std::atomic<int64_t> next_pooled_{0};
-  std::atomic<int64_t> next_new_{64};  // above the pooled ones
+  std::atomic<int64_t> turns_[2] = {};
 };
 
 }  // namespace

@@ -2,6 +2,7 @@
 // backend; it answers null, with the reason, when there is no usable GPU.
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <atomic>
 #include <map>
@@ -11,6 +12,7 @@
 
 #include "kernels/kernel.h"
 #include "runtime/backend.h"
+#include "runtime/cuda/architectures.h"
 #include "runtime/cuda/cuda.h"
 #include "runtime/cuda/virtual_memory.h"
 #include "runtime/environment.h"
@@ -104,12 +106,6 @@ class CudaBackend final : public Backend {
       return {device, pool.back()};
     }
     return {device, pool[s.turn[high_priority]++ % kPoolSize]};
-  }
-  Stream new_stream(int device, int priority) override {
-    check_device(device);
-    Streams& s = *streams_[device];
-    const std::lock_guard lock(s.mutex);
-    return {device, create_stream(s, device, priority < 0)};
   }
   // The same handle makes the same stream. Its index goes on counting with ours.
   Stream external_stream(int device, void* stream) override {
@@ -249,11 +245,17 @@ class CudaBackend final : public Backend {
   }
   bool can_access_peer(int device, int peer) const override { return cuda::reaches(device, peer); }
 
+  // Streams can be made of any numbers (torch.Stream(stream_id=...)).
   cudaStream_t handle(Stream stream) const {
     if (stream.id == 0) return nullptr;
+    if (stream.device < 0 || stream.device >= count_) check_device(stream.device);
     Streams& s = *streams_[stream.device];
     const std::lock_guard lock(s.mutex);
-    return s.handles.at(static_cast<size_t>(stream.id / 2 - 1));
+    const auto index = static_cast<uint64_t>(stream.id / 2 - 1);
+    if (index >= s.handles.size())
+      throw std::runtime_error("minitorch: minitorch:" + std::to_string(stream.device) + " has no stream with the id " +
+                               std::to_string(stream.id));
+    return s.handles[index];
   }
   pid_t process() const { return process_; }
   const DeviceProperties& cached_properties(int device) const { return properties_[device]; }
@@ -384,6 +386,17 @@ std::string about_driver() {
   return "the NVIDIA driver is too old: it serves CUDA " + version(driver) + ", this build needs " + version(runtime);
 }
 
+// Empty if any of the GPUs finds code that it can run.
+std::string about_architectures(const CudaBackend& backend) {
+  for (int d = 0; d < backend.device_count(); d++)
+    if (cuda::has_code_for(MINITORCH_CUDA_ARCHS, backend.cached_properties(d).major,
+                           backend.cached_properties(d).minor))
+      return "";
+  const DeviceProperties& p = backend.cached_properties(0);
+  return "this build has no code for " + p.name + " (compute capability " + std::to_string(p.major) + "." +
+         std::to_string(p.minor) + "); it was made for the architectures " MINITORCH_CUDA_ARCHS;
+}
+
 }  // namespace
 }  // namespace minitorch
 
@@ -398,10 +411,19 @@ extern "C" minitorch::Backend* minitorch_cuda_backend(const char** reason) {
     why = error == cudaSuccess                   ? "no NVIDIA GPU was found"
           : error == cudaErrorInsufficientDriver ? about_driver()
                                                  : cudaGetErrorString(error);
-    *reason = why.c_str();
-    return nullptr;
+  } else {
+    try {
+      auto made = std::make_unique<CudaBackend>(std::min(count, kMaxDevices));
+      why = about_architectures(*made);
+      if (why.empty()) {
+        instance = made.release();  // lives as long as the process
+        active_slot = Slot::cuda;
+        return instance;
+      }
+    } catch (const std::exception& failure) {  // a GPU that is there and does not answer
+      why = failure.what();
+    }
   }
-  instance = new CudaBackend(count < kMaxDevices ? count : kMaxDevices);  // lives as long as the process
-  active_slot = Slot::cuda;
-  return instance;
+  *reason = why.c_str();
+  return nullptr;
 }
