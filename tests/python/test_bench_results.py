@@ -125,7 +125,7 @@ WRONG_VALUES = {
     "ratio of text": ({"ratio": "2"}, "ratio is '2', which is not float | None"),
     "no ratio": ({"ratio": 0}, "ratio is 0, not above 0"),
     "negative": ({"low": -1.0}, "low is -1.0, below 0"),
-    "not a number": ({"high": math.nan}, "high is nan, not above 0"),
+    "not a number": ({"high": math.nan}, "NaN is not a figure"),
     "times": ({"seconds": {"cpu": "1 ms"}}, "seconds is {'cpu': '1 ms'}"),
     "no time": ({"seconds": {"cpu": 0.0}}, "cpu is 0.0, not above 0"),
     "a list": ({"peak": [1, 2]}, "peak is [1, 2]"),

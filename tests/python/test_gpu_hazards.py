@@ -29,7 +29,8 @@ overlapping = pytest.mark.skipif(
 
 
 def environment(**more):
-    return {**os.environ, "PYTHONPATH": str(ROOT), "MINITORCH_BACKEND": "cuda", **more}
+    path = os.pathsep.join(filter(None, (str(ROOT), os.environ.get("PYTHONPATH"))))
+    return {**os.environ, "PYTHONPATH": path, "MINITORCH_BACKEND": "cuda", **more}
 
 
 def run(code, **more):
