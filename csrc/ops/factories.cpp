@@ -11,6 +11,7 @@
 #include "bridge/operators.h"
 #include "bridge/tensor.h"
 #include "kernels/pointwise.h"
+#include "ops/opaque.h"
 #include "runtime/backend.h"
 
 namespace minitorch {
@@ -137,7 +138,13 @@ at::Tensor& fill_tensor(at::Tensor& self, const at::Tensor& value) {
   return self.fill_((self.device() == value.device() ? value.to(self.scalar_type()) : value).item());
 }
 
-at::Tensor& zero_(at::Tensor& self) { return fill_scalar(self, 0); }
+at::Tensor& zero_(at::Tensor& self) {
+  if (const auto integers = integers_for(self.scalar_type())) {
+    self.view(*integers).zero_();
+    return self;
+  }
+  return fill_scalar(self, 0);
+}
 
 const at::Tensor& resize_(const at::Tensor& self, at::IntArrayRef size, std::optional<at::MemoryFormat> format) {
   for (const int64_t s : size) TORCH_CHECK(s >= 0, "numel: integer multiplication overflow");  // native's words

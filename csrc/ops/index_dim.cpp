@@ -15,6 +15,7 @@
 #include "bridge/structured.h"
 #include "ops/float8.h"
 #include "ops/index_common.h"
+#include "ops/opaque.h"
 
 namespace minitorch {
 namespace {
@@ -158,6 +159,8 @@ Tensor& index_select_out(const Tensor& self, int64_t dim, const Tensor& index, T
 }
 
 Tensor index_select(const Tensor& self, int64_t dim, const Tensor& index) {
+  if (const auto integers = integers_for(self.scalar_type()))
+    return at::index_select(self.view(*integers), dim, index).view(self.scalar_type());
   Tensor result = at::empty({0}, self.options());
   index_select_out(self, dim, index, result);
   return result;

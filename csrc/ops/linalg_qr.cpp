@@ -6,6 +6,7 @@
 #include <ATen/ops/linalg_qr_native.h>
 #include <ATen/ops/ormqr_native.h>
 
+#include "bridge/apart.h"
 #include "bridge/checked.h"
 #include "bridge/operators.h"
 #include "ops/linalg.h"
@@ -57,8 +58,8 @@ void cross(const Tensor& result, const Tensor& a, const Tensor& b, const int64_t
 }  // namespace
 
 MT_OPERATORS(aten, PrivateUse1, m) {
-  structured<at::native::structured_linalg_qr_out>(m, "linalg_qr", nullptr, "linalg_qr.out");
-  structured<at::native::structured_linalg_cross_out>(m, "linalg_cross", nullptr, "linalg_cross.out");
+  structured_apart<at::native::structured_linalg_qr_out>(m, "linalg_qr", nullptr, "linalg_qr.out");
+  structured_apart<at::native::structured_linalg_cross_out>(m, "linalg_cross", nullptr, "linalg_cross.out");
   m.impl("geqrf", MT_CHECKED(at::native::geqrf));
   m.impl("geqrf.a", MT_CHECKED(at::native::geqrf_out));
   m.impl("linalg_householder_product", MT_CHECKED(at::native::linalg_householder_product));

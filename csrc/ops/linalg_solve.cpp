@@ -15,6 +15,7 @@
 #include <ATen/ops/lu_unpack_native.h>
 #include <ATen/ops/triangular_solve_native.h>
 
+#include "bridge/apart.h"
 #include "bridge/checked.h"
 #include "bridge/iterator.h"
 #include "bridge/operators.h"
@@ -99,6 +100,11 @@ void unpack_pivots(at::TensorIterator& iter, const int64_t dim_size, const int64
               "Did you properly pass the result of lu_factor?");
 }
 
+// a keeps its shape when it is the output.
+Tensor& solve_triangular_out(const Tensor& a, const Tensor& b, bool upper, bool left, bool unitriangular, Tensor& out) {
+  return at::native::linalg_solve_triangular_out(out.is_same(a) ? a.alias() : a, b, upper, left, unitriangular, out);
+}
+
 struct LuUnpack : at::native::structured_lu_unpack_out {
   void impl(const Tensor& lu, const Tensor& pivots, bool unpack_data, bool unpack_pivots, const Tensor& p,
             const Tensor& l, const Tensor& u) {
@@ -113,19 +119,21 @@ struct LuUnpack : at::native::structured_lu_unpack_out {
 }  // namespace
 
 MT_OPERATORS(aten, PrivateUse1, m) {
-  structured<at::native::structured_linalg_cholesky_ex_out>(m, "linalg_cholesky_ex", nullptr, "linalg_cholesky_ex.L");
-  structured<at::native::structured_linalg_lu_factor_ex_out>(m, "linalg_lu_factor_ex", nullptr,
-                                                             "linalg_lu_factor_ex.out");
-  structured<at::native::structured_linalg_lu_out>(m, "linalg_lu", nullptr, "linalg_lu.out");
-  structured<at::native::structured_linalg_lu_solve_out>(m, "linalg_lu_solve", nullptr, "linalg_lu_solve.out");
-  structured<LuUnpack>(m, "lu_unpack", nullptr, "lu_unpack.out");
-  structured<at::native::structured_triangular_solve_out>(m, "triangular_solve", nullptr, "triangular_solve.X");
-  structured<at::native::structured__linalg_solve_ex_out>(m, "_linalg_solve_ex", nullptr, "_linalg_solve_ex.result");
-  structured<at::native::structured_linalg_inv_ex_out>(m, "linalg_inv_ex", nullptr, "linalg_inv_ex.inverse");
-  structured<at::native::structured__linalg_det_out>(m, "_linalg_det", nullptr, "_linalg_det.result");
-  structured<at::native::structured__linalg_slogdet_out>(m, "_linalg_slogdet", nullptr, "_linalg_slogdet.sign");
+  structured_apart<at::native::structured_linalg_cholesky_ex_out>(m, "linalg_cholesky_ex", nullptr,
+                                                                  "linalg_cholesky_ex.L");
+  structured_apart<at::native::structured_linalg_lu_factor_ex_out>(m, "linalg_lu_factor_ex", nullptr,
+                                                                   "linalg_lu_factor_ex.out");
+  structured_apart<at::native::structured_linalg_lu_out>(m, "linalg_lu", nullptr, "linalg_lu.out");
+  structured_apart<at::native::structured_linalg_lu_solve_out>(m, "linalg_lu_solve", nullptr, "linalg_lu_solve.out");
+  structured_apart<LuUnpack>(m, "lu_unpack", nullptr, "lu_unpack.out");
+  structured_apart<at::native::structured_triangular_solve_out>(m, "triangular_solve", nullptr, "triangular_solve.X");
+  structured_apart<at::native::structured__linalg_solve_ex_out>(m, "_linalg_solve_ex", nullptr,
+                                                                "_linalg_solve_ex.result");
+  structured_apart<at::native::structured_linalg_inv_ex_out>(m, "linalg_inv_ex", nullptr, "linalg_inv_ex.inverse");
+  structured_apart<at::native::structured__linalg_det_out>(m, "_linalg_det", nullptr, "_linalg_det.result");
+  structured_apart<at::native::structured__linalg_slogdet_out>(m, "_linalg_slogdet", nullptr, "_linalg_slogdet.sign");
   m.impl("linalg_solve_triangular", MT_CHECKED(at::native::linalg_solve_triangular));
-  m.impl("linalg_solve_triangular.out", MT_CHECKED(at::native::linalg_solve_triangular_out));
+  m.impl("linalg_solve_triangular.out", MT_CHECKED(solve_triangular_out));
   m.impl("cholesky", MT_CHECKED(at::native::cholesky));
   m.impl("cholesky.out", MT_CHECKED(at::native::cholesky_out));
   m.impl("cholesky_inverse", MT_CHECKED(at::native::cholesky_inverse));

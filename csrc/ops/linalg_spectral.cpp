@@ -6,6 +6,7 @@
 #include <ATen/ops/linalg_ldl_solve_native.h>
 #include <ATen/ops/linalg_lstsq_native.h>
 
+#include "bridge/apart.h"
 #include "bridge/checked.h"
 #include "bridge/operators.h"
 #include "ops/linalg.h"
@@ -207,11 +208,11 @@ Tensor& linalg_eigvals_out(const Tensor& input, Tensor& values) {
 }  // namespace
 
 MT_OPERATORS(aten, PrivateUse1, m) {
-  structured<at::native::structured__linalg_eigh_out>(m, "_linalg_eigh", nullptr, "_linalg_eigh.eigenvalues");
-  structured<at::native::structured__linalg_svd_out>(m, "_linalg_svd", nullptr, "_linalg_svd.U");
-  structured<at::native::structured_linalg_ldl_factor_ex_out>(m, "linalg_ldl_factor_ex", nullptr,
-                                                              "linalg_ldl_factor_ex.out");
-  structured<at::native::structured_linalg_ldl_solve_out>(m, "linalg_ldl_solve", nullptr, "linalg_ldl_solve.out");
+  structured_apart<at::native::structured__linalg_eigh_out>(m, "_linalg_eigh", nullptr, "_linalg_eigh.eigenvalues");
+  structured_apart<at::native::structured__linalg_svd_out>(m, "_linalg_svd", nullptr, "_linalg_svd.U");
+  structured_apart<at::native::structured_linalg_ldl_factor_ex_out>(m, "linalg_ldl_factor_ex", nullptr,
+                                                                    "linalg_ldl_factor_ex.out");
+  structured_apart<at::native::structured_linalg_ldl_solve_out>(m, "linalg_ldl_solve", nullptr, "linalg_ldl_solve.out");
   m.impl("linalg_eig", MT_CHECKED(linalg_eig));
   m.impl("linalg_eig.out", MT_CHECKED(linalg_eig_out));
   m.impl("_linalg_eigvals", MT_CHECKED(linalg_eigvals_impl));

@@ -17,7 +17,7 @@
 #include <ATen/ops/mm_meta.h>
 
 #include "bridge/operators.h"
-#include "bridge/structured.h"
+#include "bridge/apart.h"
 #include "bridge/tensor.h"
 #include "kernels/gemm.h"
 #include "ops/complex_half.h"
@@ -245,12 +245,12 @@ at::Tensor linear_forward(const at::Tensor& input, const at::Tensor& weight, con
 }
 
 MT_OPERATORS(aten, PrivateUse1, m) {
-  structured<Mm>(m, "mm", nullptr, "mm.out");
-  structured<Addmm>(m, "addmm", "addmm_", "addmm.out");
-  structured<AddmmActivation>(m, "_addmm_activation", nullptr, "_addmm_activation.out");
-  structured<Bmm>(m, "bmm", nullptr, "bmm.out");
-  structured<Baddbmm>(m, "baddbmm", "baddbmm_", "baddbmm.out");
-  structured<Addmv>(m, "addmv", "addmv_", "addmv.out");
+  structured_apart<Mm>(m, "mm", nullptr, "mm.out");
+  structured_apart<Addmm>(m, "addmm", "addmm_", "addmm.out");
+  structured_apart<AddmmActivation>(m, "_addmm_activation", nullptr, "_addmm_activation.out");
+  structured_apart<Bmm>(m, "bmm", nullptr, "bmm.out");
+  structured_apart<Baddbmm>(m, "baddbmm", "baddbmm_", "baddbmm.out");
+  structured_apart<Addmv>(m, "addmv", "addmv_", "addmv.out");
   m.impl("dot", MT_CHECKED(dot));
   m.impl("vdot", MT_CHECKED(vdot));
   m.impl("addr", MT_CHECKED(addr));

@@ -71,6 +71,8 @@ bool rows_are_contiguous(const at::TensorIteratorBase& iter) {
 }
 
 void add_stub(at::TensorIteratorBase& iter, const at::Scalar& alpha) {
+  // Native multiplies complex numbers by one as well, of which 0 * inf is seen: (0 + inf i) + 0 is nan + inf i.
+  if (at::isComplexType(iter.common_dtype())) return run_pointwise(PointwiseOp::add, iter, alpha);
   if (is(alpha, 1)) return run_pointwise(PointwiseOp::plain_add, iter);
   if (is(alpha, -1) && iter.common_dtype() != at::kBool) return run_pointwise(PointwiseOp::plain_sub, iter);
   if (!at::isReducedFloatingType(iter.common_dtype()) || !backend().host_accessible())

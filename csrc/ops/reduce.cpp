@@ -181,6 +181,7 @@ template <class Meta, ReduceOp op>
 struct ExtremumDim : Meta {
   void impl(const typename Meta::meta_return_ty& pre, const at::Tensor& self, int64_t, bool keepdim,
             const at::Tensor& values, const at::Tensor& indices) {
+    assert_no_shared_part(self, values, indices);
     if (self.numel() > 0) reduce(op, self, at::IntArrayRef(pre.dim), keepdim, self.scalar_type(), {}, values, indices);
   }
 };
@@ -200,6 +201,7 @@ void reduce_stub(at::TensorIterator& iter) {
 
 void aminmax_dim(const at::Tensor& self, int64_t dim, bool keepdim, at::Tensor& min, at::Tensor& max) {
   if (min.numel() == 0) return;
+  assert_no_shared_part(self, min, max);
   reduce(ReduceOp::aminmax, self, at::IntArrayRef(dim), keepdim, self.scalar_type(), {}, min, max);
 }
 void aminmax_all(const at::Tensor& self, at::Tensor& min, at::Tensor& max) {

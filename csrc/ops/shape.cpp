@@ -31,6 +31,9 @@ Tensor triangle_indices(int64_t rows, int64_t columns, int64_t k, std::optional<
                         std::optional<at::Layout> layout, std::optional<at::Device> device,
                         std::optional<bool> /*pin_memory*/) {
   at::native::check_args(rows, columns, layout);
+  const auto type = dtype.value_or(at::kLong);
+  TORCH_CHECK_NOT_IMPLEMENTED(type == at::kLong || type == at::kInt, '"', upper ? "triu" : "tril",
+                              "_indices\" not implemented for '", type, "'");
   int64_t all;
   TORCH_CHECK(!__builtin_mul_overflow(rows, columns, &all), "Expected a matrix of less than 2^63 elements, got ", rows,
               " rows and ", columns, " columns");
@@ -40,7 +43,7 @@ Tensor triangle_indices(int64_t rows, int64_t columns, int64_t k, std::optional<
   const int64_t count = upper ? all - below : below;
   const Tensor indices = empty({2, count}, at::kLong);
   if (count != 0) triangle_indices_kernel({static_cast<char*>(indices.data_ptr()), count, rows, columns, k, upper});
-  return indices.to(dtype.value_or(at::kLong));
+  return indices.to(type);
 }
 
 template <class T>

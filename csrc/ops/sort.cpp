@@ -14,6 +14,7 @@
 #include "bridge/operators.h"
 #include "bridge/structured.h"
 #include "kernels/sort.h"
+#include "ops/reduce.h"
 
 namespace minitorch {
 namespace {
@@ -46,6 +47,7 @@ struct TopK : at::meta::structured_topk {
   void impl(const at::Tensor& self, int64_t k, int64_t dim, bool largest, bool, const at::Tensor& values,
             const at::Tensor& indices) {
     assert_writable(values, indices);
+    assert_no_shared_part(self, values, indices);
     if (values.numel() == 0) return;
     if (self.dim() == 0) {  // also of none: the results have no dimension that could be empty
       values.copy_(self);
@@ -92,6 +94,13 @@ std::tuple<at::Tensor&, at::Tensor&> kthvalue_out(const at::Tensor& self, int64_
   return {values, indices};
 }
 
+// Native's text is not the same for all elements and for those along a dimension.
+void check_median(const char* kernel, at::ScalarType dtype) {
+  const bool has = dtype != at::kBool && !at::isComplexType(dtype) && !at::isFloat8Type(dtype) &&
+                   !c10::isBarebonesUnsignedType(dtype);
+  TORCH_CHECK_NOT_IMPLEMENTED(has || !backend().host_accessible(), '"', kernel, "\" not implemented for '", dtype, "'");
+}
+
 template <SelectOp op>
 std::tuple<at::Tensor&, at::Tensor&> median_out(const at::Tensor& self, int64_t dim, bool keepdim, at::Tensor& values,
                                                 at::Tensor& indices) {
@@ -110,6 +119,7 @@ std::tuple<at::Tensor&, at::Tensor&> median_out(const at::Tensor& self, int64_t 
   at::native::resize_output(values, shape);
   at::native::resize_output(indices, shape);
   at::maybe_wrap_dim(dim, self.dim());  // one of the outputs may be self
+  check_median("median_out", self.scalar_type());
   select(op, self, values, indices, d, keepdim);
   return {values, indices};
 }
@@ -124,6 +134,7 @@ at::Scalar median_of_nothing(at::ScalarType type) {
 template <SelectOp op>
 at::Tensor median_all(const at::Tensor& self) {
   if (self.numel() == 0) return empty({}, self.scalar_type()).fill_(median_of_nothing(self.scalar_type()));
+  check_median("median_cpu", self.scalar_type());
   at::Tensor value = empty({}, self.scalar_type());
   const at::Tensor flat = self.reshape(-1), index = empty({}, at::kLong);
   select(op, flat, value, index, 0, /*keepdim=*/false);
@@ -151,6 +162,7 @@ std::tuple<at::Tensor&, at::Tensor&> mode_out(const at::Tensor& self, int64_t di
   const auto mask = at::native::make_dim_mask(at::IntArrayRef(d), self.dim());
   at::native::resize_reduction_result(values, source, mask, keepdim, self.scalar_type());
   at::native::resize_reduction_result(indices, source, mask, keepdim, at::kLong);
+  assert_no_shared_part(self, values, indices);
   select(SelectOp::mode, source, values, indices, d, keepdim);
   return {values, indices};
 }

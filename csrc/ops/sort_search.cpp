@@ -79,6 +79,7 @@ std::optional<Triple> unique_by_counting(const at::Tensor& flat, at::IntArrayRef
 
 // The result is sorted whether asked for or not.
 Triple unique2(const at::Tensor& self, bool, bool return_inverse, bool return_counts) {
+  if (self.is_complex()) refuse_as_native("_unique2", self.scalar_type());
   const at::Tensor flat = self.contiguous().view(-1);
   if (auto counted = unique_by_counting(flat, self.sizes(), return_inverse, return_counts)) return *counted;
   const auto [sorted, order] = at::sort(flat, /*stable=*/true, 0, /*descending=*/false);

@@ -205,11 +205,9 @@ MT_INLINE double norm2(int64_t n, const T* x) {
   for (int64_t l = 0; l < L; l++) sum += sums[l];
   for (; i < m; i++) sum += static_cast<double>(r[i]) * static_cast<double>(r[i]);
   if (sum > 1e-270 && sum < 1e300) return std::sqrt(sum);
+  if (sum != sum) return sum;
   double largest = 0;
-  for (i = 0; i < m; i++) {
-    const double a = std::abs(static_cast<double>(r[i]));
-    if (!(a <= largest)) largest = a;
-  }
+  for (i = 0; i < m; i++) largest = std::max(largest, std::abs(static_cast<double>(r[i])));
   if (largest == 0 || !(largest <= std::numeric_limits<double>::max())) return largest;
   sum = 0;
   for (i = 0; i < m; i++) sum += (r[i] / largest) * (r[i] / largest);

@@ -124,6 +124,121 @@ int64_t iterate(int64_t n, double* d, double* e, double tolerance, double floor,
   return 0;
 }
 
+// ---- Matrices with a NaN or an infinity ----
+
+// LAPACK's syevd and heevd give NaN for some results of them and numbers for others, or refuse: it depends on which of
+// their comparisons a NaN falsifies. The same comparisons are made here, on a tridiagonal matrix with NaN.
+
+template <class T>
+T nan_of() {
+  constexpr auto nan = std::numeric_limits<real_t<T>>::quiet_NaN();
+  if constexpr (is_complex_v<T>) {
+    return {nan, nan};
+  } else {
+    return nan;
+  }
+}
+template <class T>
+void reverse(T* x, int64_t n) {
+  for (int64_t i = 0; i < n / 2; i++) std::swap(x[i], x[n - 1 - i]);
+}
+
+enum class Iteration { values, vectors, divided };  // sterf, steqr, stedc
+
+// Vectors of matrices of more rows are found by division into blocks.
+constexpr int64_t kUndivided = 25;
+
+// Rows i and i + 1 are not taken apart.
+template <class R>
+bool coupled(Iteration method, double d, double e, double next) {
+  const double negligible = std::sqrt(std::abs(d)) * std::sqrt(std::abs(next)) * std::numeric_limits<R>::epsilon() / 2;
+  if (method == Iteration::divided) return std::abs(e) > negligible;
+  return !(std::abs(e) <= negligible) && !(method == Iteration::vectors && e == 0);
+}
+
+// Eigenvalues replace d, vectors of the tridiagonal matrix the identity in z. Returns LAPACK's information: how many
+// elements beside the diagonal are left when the budget is spent.
+template <class T>
+int64_t iterate_nonfinite(Iteration method, int64_t n, double* d, double* e, const Mat<T>& z) {
+  for (int64_t first = 0, end; first < n; first = end) {
+    for (end = first + 1; end < n && coupled<real_t<T>>(method, d[end - 1], e[end - 1], d[end]);) end++;
+    const int64_t rows = end - first;
+    double largest = 0, sum = 0;
+    for (int64_t i = first; i < end; i++) {
+      const double beside = i + 1 < end ? e[i] : 0;
+      largest = std::max(largest, std::max(std::abs(d[i]), std::abs(beside))), sum += d[i] + beside;
+    }
+    const Mat<T> own = z.p == nullptr ? Mat<T>{} : z.block(0, first, n, rows);
+    if (rows == 1) continue;
+    if (std::isfinite(sum)) {
+      int exponent = 0;
+      std::frexp(largest, &exponent);
+      for (int64_t i = first; i < end; i++) d[i] = std::ldexp(d[i], -exponent), e[i] = std::ldexp(e[i], -exponent);
+      Rotations<T> rotations(own);
+      if (const int64_t failed = iterate(rows, d + first, e + first, 1.2e-16, 1.2e-20, rotations)) return failed;
+      rotations.flush();
+      for (int64_t i = first; i < end; i++) d[i] = std::ldexp(d[i], exponent);
+    } else if (rows == 2) {
+      // The formulas for two rows (laev2) go by the sign of the trace, which a NaN does not have.
+      const bool lost = std::isnan(d[first] + d[first + 1]);
+      d[first] = lost ? std::abs(e[first]) * std::sqrt(2.0) : std::numeric_limits<double>::quiet_NaN();
+      d[first + 1] = -d[first];
+      for (int64_t j = 0; j < own.cols; j++)
+        for (int64_t i = 0; i < n; i++) own(i, j) = nan_of<T>();
+    } else {
+      int64_t left = rows - (method == Iteration::values ? 2 : 1);
+      for (int64_t i = end; i + 1 < n; i++) left += e[i] != 0;
+      return left;
+    }
+  }
+  return 0;
+}
+
+// a is the full matrix, tau and z are scratch; z and v are not used for eigenvalues alone.
+template <class T>
+int64_t diagonalise_nonfinite(const Vec<real_t<T>>& w, const Mat<T>& v, const Mat<T>& a, T* tau, const Mat<T>& z,
+                              bool upper) {
+  using R = real_t<T>;
+  const int64_t n = a.rows, reals = n * n * (is_complex_v<T> ? 2 : 1);
+  bool has_nan = false;
+  for (int64_t i = 0; i < n * n; i++) has_nan |= std::isnan(std::hypot(real_part(a.p[i]), imag_part(a.p[i])));
+  // An infinity and no NaN: the factor that makes the norm moderate is zero, and the one that goes back infinite.
+  if (!has_nan)
+    for (int64_t i = 0; i < reals; i++) reinterpret_cast<R*>(a.p)[i] *= R(0);
+  Scratch<double, 2048> tridiagonal(2 * n);
+  double *const d = tridiagonal.get(), *const e = d + n;
+  // From the upper triangle LAPACK works from the last row up, as from the lower triangle of the reversed matrix.
+  if (upper) reverse(a.p, n * n);
+  tridiagonalise(a, d, e, tau);
+  if (upper) reverse(d, n), reverse(e, n - 1);
+  const bool vectors = z.p != nullptr;
+  const auto turn_rows = [&] {
+    for (int64_t c = 0; vectors && upper && c < n; c++) reverse(&z(0, c), n);
+  };
+  for (int64_t i = 0; vectors && i < n * n; i++) z.p[i] = T(i % (n + 1) == 0 ? 1 : 0);
+  const Iteration method = !vectors ? Iteration::values : n <= kUndivided ? Iteration::vectors : Iteration::divided;
+  if (const int64_t info = iterate_nonfinite(method, n, d, e, z)) return info;
+  turn_rows();
+  for (int64_t j = n - 2; vectors && j >= 0; j--) {
+    if (tau[j] == T(0)) continue;
+    a(j + 1, j) = T(1);
+    for (int64_t c = 0; c < n; c++)
+      axpy(n - j - 1, -tau[j] * dot(n - j - 1, &a(j + 1, j), &z(j + 1, c)), &a(j + 1, j), &z(j + 1, c));
+  }
+  turn_rows();
+  Scratch<int64_t, 1024> order(n);
+  for (int64_t i = 0; i < n; i++) order[i] = i;
+  for (int64_t i = 0; i < n; i++) {  // selection, which is what decides where a NaN ends
+    int64_t least = i;
+    for (int64_t j = i + 1; j < n; j++)
+      if (d[order[j]] < d[order[least]]) least = j;
+    std::swap(order[i], order[least]);
+    w[i] = has_nan ? static_cast<R>(d[order[i]]) : std::numeric_limits<R>::quiet_NaN();
+    for (int64_t k = 0; vectors && k < n; k++) v(k, i) = z(k, order[i]);
+  }
+  return 0;
+}
+
 template <class T>
 int64_t diagonalise(const Vec<real_t<T>>& w, const Mat<T>& v, bool upper, bool vectors) {
   using R = real_t<T>;
@@ -144,13 +259,7 @@ int64_t diagonalise(const Vec<real_t<T>>& w, const Mat<T>& v, bool upper, bool v
     }
   }
   const double factor = scale_for(a);
-  if (!(factor > 0)) {
-    for (int64_t i = 0; i < n; i++) w[i] = std::numeric_limits<R>::quiet_NaN();
-    if (vectors)
-      for (int64_t j = 0; j < n; j++)
-        for (int64_t i = 0; i < n; i++) v(i, j) = T(std::numeric_limits<R>::quiet_NaN());
-    return eigh_info_of_nan(n, vectors);
-  }
+  if (!(factor > 0)) return diagonalise_nonfinite(w, v, a, tau, z, upper);
   for (int64_t i = 0; i < n * n; i++) a.p[i] = T(scaled(a.p[i], static_cast<R>(factor)));
   Scratch<double, 2048> tridiagonal(2 * n + 1);
   double *const d = tridiagonal.get(), *const e = d + n;

@@ -51,7 +51,9 @@ int64_t factor(const Mat<T>& a, const Vec<int32_t>& pivots, bool hermitian) {
     const R diagonal = size1(a(k, k));
     R column = 0;
     const int64_t imax = k + 1 < n ? k + 1 + largest_of(n - k - 1, &a(k + 1, k), a.rs, column) : k;
-    if (diagonal == 0 && column == 0) {
+    // As in native's library a NaN is a pivot of real numbers when no other is left, and then no pivot either.
+    const bool lost = diagonal != diagonal && (is_complex_v<T> || k + 1 == n);
+    if ((diagonal == 0 && column == 0) || lost) {
       if (info == 0) info = k + 1;
       pivots[k] = static_cast<int32_t>(k + 1);
       k++;

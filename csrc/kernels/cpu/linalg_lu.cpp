@@ -45,6 +45,16 @@ int64_t largest_in(const T* x, int64_t n) {
   return 0;  // all NaN
 }
 
+// As native's library has it: of an infinite complex number, conj(x) / |x|^2, which is NaN.
+template <class T>
+T reciprocal(T x) {
+  if constexpr (is_complex_v<T>) {
+    constexpr auto nan = std::numeric_limits<real_t<T>>::quiet_NaN();
+    if (std::isinf(x.re) || std::isinf(x.im)) return {nan, nan};
+  }
+  return T(1) / x;
+}
+
 // Rows are adjacent. Pivots count from the first row of a. Returns the first zero pivot, from 1.
 template <class T>
 int64_t factor_panel(const Mat<T>& a, const Vec<int32_t>& pivots) {
@@ -64,7 +74,7 @@ int64_t factor_panel(const Mat<T>& a, const Vec<int32_t>& pivots) {
           a(j, k) = a(p, k), a(p, k) = x;
         }
       if (size1(col[j]) >= std::numeric_limits<R>::min()) {
-        scale(m - j - 1, T(1) / col[j], col + j + 1);
+        scale(m - j - 1, reciprocal(col[j]), col + j + 1);
       } else {
         for (int64_t i = j + 1; i < m; i++) col[i] = col[i] / col[j];
       }

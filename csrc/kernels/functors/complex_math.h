@@ -74,6 +74,16 @@ template <class T>
 MT_HD Complex<T> scale(Complex<T> z, T factor) {
   return {z.re * factor, z.im * factor};
 }
+// a / b, by a zero of whatever signs as by +0: that is native's.
+template <class T>
+MT_HD T quotient(T a, T b) {
+  return a / b;
+}
+template <class T>
+MT_HD Complex<T> quotient(Complex<T> a, Complex<T> b) {
+  return a / (b.re == T(0) && b.im == T(0) ? Complex<T>(T(0)) : b);
+}
+
 template <class T>
 MT_HD Complex<T> log2(Complex<T> z) {
   return scale(log(z), T(1.44269504088896340736));
@@ -93,7 +103,7 @@ MT_HD Complex<T> log1p(Complex<T> z) {
   const T near = z.re * (T(2) + z.re) + z.im * z.im;
   const bool small = ::fabs(z.re) < T(0.5) && ::fabs(z.im) < T(0.5);
   const Complex<T> far = log(Complex<T>(z.re + T(1), z.im));
-  return {small ? T(0.5) * log1p(near) : far.re, far.im};
+  return {small ? T(0.5) * log1p(near) : near != near ? near : far.re, far.im};  // NaN, beside an infinity too
 }
 
 // exp(z) - 1 = expm1(x) cos(y) - 2 sin^2(y/2) + i exp(x) sin(y).

@@ -34,7 +34,7 @@ MT_UNARY_FUNCTOR(Sigmoid, math::sigmoid(x))
 MT_UNARY_FUNCTOR(Erf, math::erf(x))
 MT_UNARY_FUNCTOR(Erfc, math::erfc(x))
 MT_UNARY_FUNCTOR(Sqrt, math::sqrt(x))
-MT_UNARY_FUNCTOR(Reciprocal, T(1) / x)
+MT_UNARY_FUNCTOR(Reciprocal, math::quotient(T(1), x))
 MT_UNARY_FUNCTOR(Rsqrt, T(1) / math::sqrt(x))
 
 // The host's polynomials of sin, cos and tan end at kTrigMax; beyond it libm reduces the argument.
@@ -209,7 +209,7 @@ template <class T>
 using AddHalf = AddRounded<Half>;
 template <class T>
 using AddBFloat16 = AddRounded<BFloat16>;
-// alpha == 1, the usual case: no multiplication, which also keeps 0 * inf out of complex sums.
+// alpha == 1 in real numbers, the usual case: no multiplication.
 MT_BINARY_FUNCTOR(PlainAdd, plus(a, b))
 MT_BINARY_FUNCTOR(PlainSub, minus(a, b))
 template <class T>
@@ -220,7 +220,7 @@ struct Mul {
 template <class T>
 struct Div {
   static constexpr bool wide_scalar = true;
-  MT_HD T operator()(T a, T b) const { return a / b; }
+  MT_HD T operator()(T a, T b) const { return math::quotient(a, b); }
 };
 
 // What divides integers by b, computed by f. On the CPU the caller has refused zero divisors. On a GPU nobody has: all
@@ -416,7 +416,7 @@ template <class T>
 struct Addcdiv {  // a + value * b / c
   T value;
   MT_HD explicit Addcdiv(const PointwiseParams& p) : value(p.s[0].to<T>()) {}
-  MT_HD T operator()(T a, T b, T c) const { return a + value * b / c; }
+  MT_HD T operator()(T a, T b, T c) const { return a + math::quotient(value * b, c); }
 };
 template <class T>
 struct Where {
