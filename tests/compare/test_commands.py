@@ -164,8 +164,9 @@ assert total > 36
     assert calls["aten::cosh"] == 3 and "aten::sin" not in calls
 
 
-def test_a_program_that_does_not_fit_twice(tmp_path):
+def test_a_program_that_does_not_fit_twice(tmp_path, monkeypatch):
     """The memory that one run needs is there, that for its shadow is not: the run goes on without."""
+    monkeypatch.setenv("MINITORCH_POISON", "0")  # canaries would not fit once
     text = """
 import resource
 used = int(open("/proc/self/statm").read().split()[0]) * resource.getpagesize()
