@@ -61,13 +61,12 @@ def find(name: str) -> Operator:
         raise LookupError(
             f"{name} writes into its argument; override the form that makes its result: {base.rstrip('_')}"
         )
-    chosen = overload or ("default" if "default" in overloads else overloads[0])
-    composed = all(_composite(getattr(packet, o)) for o in overloads)  # then none of them need be named
-    if chosen not in (overload, "default") and len(overloads) > 1 and not composed:
+    chosen = overload or ("default" if "default" in overloads else "")
+    if not chosen and len(overloads) > 1 and not all(_composite(getattr(packet, o)) for o in overloads):
         raise LookupError(
             f"{namespace}::{base} has several forms; name one: {', '.join(f'{base}.{o}' for o in overloads)}"
         )
-    functional = getattr(packet, chosen)
+    functional = getattr(packet, chosen or overloads[0])  # of several, which are all composed, any says so
     if _composite(functional):
         inner = [f"aten::{n}" for n in (f"_{base}", f"native_{base}") if hasattr(torch.ops.aten, n)]
         hint = f"override {' or '.join(inner)}" if inner else "override one of those, which torch.profiler shows"

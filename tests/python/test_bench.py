@@ -11,9 +11,9 @@ from minitorch_backend.bench import accuracy, case, limits, machine, report, run
 from minitorch_backend.bench.case import Case, Setup, forward, training
 from minitorch_backend.bench.race import Budget
 from minitorch_backend.bench.results import Result
+from tests.python.races import SHORT
 from tests.python.twin import ASYNCHRONOUS
 
-SHORT = Budget(block=1e-4, rounds=3, target=1.0, seconds=0.0, least=3, warm=1e-3, visits=1, apart=0.0)
 CASES = case.load()
 
 

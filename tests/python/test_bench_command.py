@@ -12,11 +12,10 @@ from minitorch_backend import _C
 from minitorch_backend.bench import command, limits, placement, report, results, runner, suite
 from minitorch_backend.bench.case import Case, forward
 from minitorch_backend.bench.command import bench
-from minitorch_backend.bench.race import Budget
 from minitorch_backend.bench.results import Result
 from minitorch_backend.kernels.errors import CompileError
+from tests.python.races import SHORT
 
-SHORT = Budget(block=1e-4, rounds=3, target=1.0, seconds=0.0, least=3, warm=1e-3, visits=1, apart=0.0)
 NATIVE = runner.native(_C.backend_name()).name
 
 

@@ -10,10 +10,9 @@ import torch
 from minitorch_backend import _C
 from minitorch_backend.bench import case, limits, runner
 from minitorch_backend.bench.guest import Guest, GuestError
-from minitorch_backend.bench.race import Budget
 from minitorch_backend.bench.runner import OURS, Runner, Side
+from tests.python.races import SHORT
 
-SHORT = Budget(block=1e-4, rounds=3, target=1.0, seconds=0.0, least=3, warm=1e-3, visits=1, apart=0.0)
 DEVICE = torch.device("cuda" if _C.backend_name() == "cuda" and torch.cuda.is_available() else "cpu")
 CASES = """
     import os

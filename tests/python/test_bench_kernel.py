@@ -11,11 +11,10 @@ from minitorch_backend.bench import command, kernel_race, limits, results, runne
 from minitorch_backend.bench.case import Case, forward
 from minitorch_backend.bench.command import bench
 from minitorch_backend.bench.kernel_samples import Finding
-from minitorch_backend.bench.race import Budget
 from minitorch_backend.kernels import files
+from tests.python.races import SHORT
 
 EXP = "from minitorch_backend import kernels\nkernels.override('aten::exp', lambda x: x.exp())\n"
-SHORT = Budget(block=1e-4, rounds=3, target=1.0, seconds=0.0, least=3, warm=1e-3, visits=1, apart=0.0)
 CASES = """
 import torch
 from minitorch_backend.bench.case import Case, forward
