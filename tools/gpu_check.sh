@@ -82,7 +82,7 @@ one_share() {
     options=(--kernel-name-exclude 'regex=finish_rest|add_kernel|write_weight|stage_kernel(<.*0>|I.Lb0E)')
   GTEST_TOTAL_SHARDS=$shares GTEST_SHARD_INDEX=$share compute-sanitizer --tool "$tool" "${options[@]}" \
     --error-exitcode 9 "$tests" \
-    --gtest_filter='-Environment*:CpuBackend*:FormatBytes*:BlockSize*:CachingAllocator*:Math*:Half*:*Large*:*Long*' \
+    --gtest_filter='-Environment*:CpuBackend*:FormatBytes*:BlockSize*:CachingAllocator*:Math*:Half*:*Large*:*Long*:*.Alone*' \
     >"$log" 2>&1
   code=$?
   printf '%-28s rc=%-4s %s\n' "$tool/$share" "$code" "$(grep SUMMARY "$log" | tail -1)" >>"$results/sanitizer/$tool.txt"

@@ -112,7 +112,8 @@ def step(name, build, shape, classes, backend, optimizer, floor=None, last=False
 
 
 def adamw(parameters) -> torch.optim.Optimizer:
-    return torch.optim.AdamW(parameters, lr=1e-5, fused=True)
+    # With a small epsilon the first step is the gradients' sign, which a rounding turns where they are about zero.
+    return torch.optim.AdamW(parameters, lr=1e-4, eps=1e-3, fused=True)
 
 
 def momentum(parameters) -> torch.optim.Optimizer:

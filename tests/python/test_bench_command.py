@@ -126,6 +126,9 @@ def test_the_short_visits_of_a_rough_look_are_not_kept(folder, quick_limits, tmp
     assert invoke(*arguments, "--quick", "--resume").exit_code == 0
     found = invoke(*arguments, "--resume")
     assert found.exit_code == 1 and "quick: True and False" in found.output
+    head, known, result = (json.loads(line) for line in out.read_text().splitlines())
+    result |= {key: result[key] / 50 for key in ("ratio", "low", "high")}  # whatever disturbs a run now, it is faster
+    out.write_text("\n".join(map(json.dumps, (head, known, result))))
     assert invoke("--cases", folder, "--only", "exp", "--json", tmp_path / "n.jsonl", "--compare", out).exit_code == 0
 
 

@@ -79,6 +79,7 @@ def started(folder, kernel, out, *more):
     return [sys.executable, "-m", "minitorch_backend", "bench", *map(str, given)]
 
 
+@pytest.mark.timeout(600)
 @pytest.mark.parametrize("name", BAD)
 def test_a_case_in_which_the_kernel_is_bad_is_marked_and_the_rest_goes_on(folder, tmp_path, name):
     body, says = BAD[name]
