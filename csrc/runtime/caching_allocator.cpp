@@ -33,9 +33,12 @@ CachingAllocator::CachingAllocator(Backend& backend, int device, Options options
 CachingAllocator::~CachingAllocator() {
   for (const Pending& pending : pending_) backend_.destroy_event(pending.event);
   for (const auto& [base, segment] : segments_) {
-    if (segment->addresses > 0) {
+    if (AddressRange* const range = segment->range; range != nullptr) {
       backend_.system_decommit(device_, segment->base, segment->size);
-      backend_.release_addresses(device_, segment->base, segment->addresses);
+      if (--range->segments == 0) {
+        backend_.release_addresses(device_, range->base, range->size);
+        delete range;
+      }
     } else {
       system_free(segment->base, segment->size);
     }

@@ -54,7 +54,7 @@ class CachingAllocator {
     Kind kind = Kind::device;
     size_t limit = SIZE_MAX;  // bytes that may be taken from the system
     bool poison = false;      // see poison.h
-    bool expandable = false;  // segments that grow, one a pool, where the backend has them
+    bool expandable = false;  // segments that grow and shrink, where the backend has them
   };
   CachingAllocator(Backend& backend, int device, Options options);
   ~CachingAllocator();
@@ -100,8 +100,10 @@ class CachingAllocator {
   Block* carve(Pool& pool, Block* block, size_t size);
   bool grow(Pool& pool, size_t size, const std::shared_ptr<void>& caller);
   bool expand(Pool& pool, size_t size, const std::shared_ptr<void>& caller);
-  size_t shrink(Block* last);
-  Segment* add_segment(void* base, size_t size, Block* first, size_t addresses, bool large);
+  Segment* end_of(const AddressRange& range);
+  size_t shrink(Block* block);
+  Segment* add_segment(void* base, size_t size, Block* first, AddressRange* range, bool large);
+  void drop_segment(Segment* segment, Pool& pool);
   void put_free(Block* block);
   void flush_quick_lists();
   size_t release_free_segments(size_t enough = SIZE_MAX);

@@ -50,12 +50,21 @@ struct Pool;
 
 struct Block;
 
+// Addresses that segments which grow lie in. Memory is put behind `end`; what is taken away before it leaves a hole
+// between two segments.
+struct AddressRange {
+  char* base = nullptr;
+  size_t size = 0;
+  char* end = nullptr;  // of the last segment
+  int segments = 0;
+};
+
 struct Segment {
   char* base = nullptr;
   size_t size = 0;
   int device = 0;
-  Block* first = nullptr;  // splitting and merging keep it
-  size_t addresses = 0;    // of a segment that grows: the bytes of address space that it may fill
+  Block* first = nullptr;         // splitting and merging keep it
+  AddressRange* range = nullptr;  // of a segment that grows
 };
 
 struct Block {

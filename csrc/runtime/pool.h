@@ -9,7 +9,7 @@ class CachingAllocator;
 struct Pool {
   FreeBins bins;
   Block* quick[kQuickClasses] = {};
-  Segment* growing = nullptr;  // see Options::expandable
+  AddressRange* growing = nullptr;  // see Options::expandable
   CachingAllocator* const owner;
   const Stream stream;
   const bool large;

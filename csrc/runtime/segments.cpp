@@ -1,5 +1,6 @@
 // The caching allocator's dealings with the system: segments that it takes, that grow, and that it gives back.
 #include <algorithm>
+#include <iterator>
 #include <mutex>
 
 #include "runtime/caching_allocator.h"
@@ -16,34 +17,66 @@ constexpr size_t kSmallestDecommit = size_t{4} << 20;  // holds a whole huge pag
 
 }  // namespace
 
-Segment* CachingAllocator::add_segment(void* base, size_t size, Block* first, size_t addresses, bool large) {
-  auto* const segment = new Segment{static_cast<char*>(base), size, device_, first, addresses};
+Segment* CachingAllocator::add_segment(void* base, size_t size, Block* first, AddressRange* range, bool large) {
+  auto* const segment = new Segment{static_cast<char*>(base), size, device_, first, range};
   segments_.emplace(reinterpret_cast<uintptr_t>(base), segment);
   stats_.segment.increase(large, 1);
+  if (range != nullptr) range->segments++;
   return segment;
+}
+
+// Forgets a segment that has no memory any more, and its range of addresses with the last one there.
+void CachingAllocator::drop_segment(Segment* segment, Pool& pool) {
+  stats_.segment.decrease(pool.large, 1);
+  segments_.erase(reinterpret_cast<uintptr_t>(segment->base));
+  AddressRange* const range = segment->range;
+  delete segment;
+  if (range == nullptr || --range->segments > 0) return;
+  backend_.release_addresses(device_, range->base, range->size);
+  if (pool.growing == range) pool.growing = nullptr;
+  delete range;
+}
+
+// The segment that ends where a range grows.
+Segment* CachingAllocator::end_of(const AddressRange& range) {
+  const auto next = segments_.lower_bound(reinterpret_cast<uintptr_t>(range.end));
+  return std::prev(next)->second;
 }
 
 // Puts memory behind the end of the pool's growing segment, which joins a free block there, so that a block of `size`
 // bytes is free. Called when there is none.
 bool CachingAllocator::expand(Pool& pool, size_t size, const std::shared_ptr<void>& caller) {
-  Segment* const segment = pool.growing;
-  Block* last = segment != nullptr ? segment->first : nullptr;
+  AddressRange* range = pool.growing;
+  Block* last = range != nullptr ? end_of(*range)->first : nullptr;
   while (last != nullptr && last->after != nullptr) last = last->after;
-  const size_t tail = last != nullptr && last->state == Block::State::free ? last->size : 0;
-  const size_t used = segment != nullptr ? segment->size : 0;
-  const size_t span =
-      segment != nullptr ? segment->addresses : round_up(backend_.memory_info(device_).total, kSegmentAlignment);
-  const size_t reserved = static_cast<size_t>(stats_.reserved_bytes.stat[PoolStat::kAll].current);
+  size_t tail = last != nullptr && last->state == Block::State::free ? last->size : 0;
+  if (range != nullptr && round_up(size - tail, kSegmentAlignment) > range->size - (range->end - range->base)) {
+    range = nullptr;  // holes have used the addresses up: others are taken
+    last = nullptr;
+    tail = 0;
+  }
   const size_t exact = round_up(size - tail, kSegmentAlignment);
-  void* const base = segment != nullptr ? segment->base
-                     : span >= exact    ? backend_.reserve_addresses(device_, span)
-                                        : nullptr;
-  if (base == nullptr) return false;
-  char* const end = static_cast<char*>(base) + used;
+  AddressRange fresh;
+  if (range == nullptr) {
+    fresh.size = round_up(backend_.memory_info(device_).total, kSegmentAlignment);
+    if (fresh.size < exact) return false;
+    fresh.base = fresh.end = static_cast<char*>(backend_.reserve_addresses(device_, fresh.size));
+    if (fresh.base == nullptr) return false;
+  }
+  char* const end = range != nullptr ? range->end : fresh.base;
+  const size_t room = range != nullptr ? range->size - (range->end - range->base) : fresh.size;
+  const size_t reserved = static_cast<size_t>(stats_.reserved_bytes.stat[PoolStat::kAll].current);
   for (const size_t bytes : {std::max(exact, kSmallestGrowth[pool.large]), exact}) {
-    if (reserved + bytes > limit_ || used + bytes > span || !backend_.system_commit(device_, end, bytes)) continue;
-    if (segment == nullptr) pool.growing = add_segment(base, 0, nullptr, span, pool.large);
-    pool.growing->size += bytes;
+    if (reserved + bytes > limit_ || bytes > room || !backend_.system_commit(device_, end, bytes)) continue;
+    Segment* segment;
+    if (range == nullptr) {
+      pool.growing = range = new AddressRange(fresh);
+      segment = add_segment(end, bytes, nullptr, range, pool.large);
+    } else {
+      segment = end_of(*range);
+      segment->size += bytes;
+    }
+    range->end += bytes;
     stats_.num_device_alloc++;
     stats_.reserved_bytes.increase(pool.large, static_cast<int64_t>(bytes));
     if (tail > 0) {
@@ -54,51 +87,72 @@ bool CachingAllocator::expand(Pool& pool, size_t size, const std::shared_ptr<voi
       block->base = end;
       block->size = bytes;
       block->pool = &pool;
-      block->segment = pool.growing;
+      block->segment = segment;
       block->before = last;
-      (last != nullptr ? last->after : pool.growing->first) = block;
+      (last != nullptr ? last->after : segment->first) = block;
       last = block;
     }
     insert_free(last);
     trace(MemoryEvent::Action::segment_alloc, end, bytes, pool, caller);
     return true;
   }
-  if (segment == nullptr) backend_.release_addresses(device_, base, span);
+  if (range == nullptr) backend_.release_addresses(device_, fresh.base, fresh.size);
   return false;
 }
 
-// Takes the memory of a free block at the end of a growing segment away, and the segment when nothing is left of it.
-// Returns how many bytes went.
-size_t CachingAllocator::shrink(Block* last) {
-  Segment* const segment = last->segment;
-  Pool& pool = *last->pool;
-  const uintptr_t base = reinterpret_cast<uintptr_t>(last->base), end = base + last->size;
-  const uintptr_t begin = round_up(base, kSegmentAlignment);
-  if (begin >= end) return 0;
-  const size_t bytes = end - begin;
-  if (!backend_.system_decommit(device_, reinterpret_cast<void*>(begin), bytes)) return 0;
-  trace(MemoryEvent::Action::segment_free, reinterpret_cast<void*>(begin), bytes, pool, nullptr);
-  remove_free(last);
-  const size_t resident = std::min(last->resident, static_cast<size_t>(begin - base));
-  resident_ -= last->resident - resident;
-  last->resident = resident;
-  if (begin > base) {
-    last->size = begin - base;
-    insert_free(last);
-  } else {
-    (last->before != nullptr ? last->before->after : segment->first) = nullptr;
-    delete_node(last);
-  }
-  segment->size -= bytes;
+// Takes the memory of a free block of a growing segment away, but for the ends that share pieces with its neighbours.
+// What lies behind it becomes a segment of its own. Returns how many bytes went.
+size_t CachingAllocator::shrink(Block* block) {
+  Segment* const segment = block->segment;
+  AddressRange* const range = segment->range;
+  Pool& pool = *block->pool;
+  char* const base = block->base;
+  char* const end = base + block->size;
+  char* const segment_end = segment->base + segment->size;
+  const auto aligned = [](size_t address) { return reinterpret_cast<char*>(address); };
+  char* const from = aligned(round_up(reinterpret_cast<uintptr_t>(base), kSegmentAlignment));
+  char* const to = aligned(reinterpret_cast<uintptr_t>(end) / kSegmentAlignment * kSegmentAlignment);
+  if (from >= to) return 0;
+  const size_t bytes = to - from, front = from - base, rear = end - to;
+  if (!backend_.system_decommit(device_, from, bytes)) return 0;
+  trace(MemoryEvent::Action::segment_free, from, bytes, pool, nullptr);
   stats_.num_device_free++;
   stats_.reserved_bytes.decrease(pool.large, static_cast<int64_t>(bytes));
-  if (segment->size == 0) {
-    stats_.segment.decrease(pool.large, 1);
-    segments_.erase(reinterpret_cast<uintptr_t>(segment->base));
-    backend_.release_addresses(device_, segment->base, segment->addresses);
-    pool.growing = nullptr;
-    delete segment;
+  remove_free(block);
+  Block* behind = block->after;
+  if (behind != nullptr) behind->before = nullptr;
+  if (rear > 0) {
+    Block* const rest = new_node();
+    rest->base = to;
+    rest->size = rear;
+    rest->pool = &pool;
+    rest->after = behind;
+    if (behind != nullptr) behind->before = rest;
+    behind = rest;
   }
+  resident_ -= block->resident;  // of the ends nothing is known: no pages are given back where segments grow
+  block->resident = 0;
+  if (front > 0) {
+    block->size = front;
+    block->after = nullptr;
+    insert_free(block);
+  } else {
+    (block->before != nullptr ? block->before->after : segment->first) = nullptr;
+    delete_node(block);
+  }
+  segment->size = from - segment->base;
+  if (behind != nullptr) {
+    Segment* const other = add_segment(to, segment_end - to, behind, range, pool.large);
+    for (Block* b = behind; b != nullptr; b = b->after) b->segment = other;
+    if (rear > 0) insert_free(behind);
+  } else if (segment_end == range->end) {
+    range->end = from;
+    if (segment->size == 0 && range->segments > 1) {  // back to the end of the segment before
+      const Segment* const previous = std::prev(segments_.find(reinterpret_cast<uintptr_t>(segment->base)))->second;
+      range->end = previous->base + previous->size;
+    }
+  }
+  if (segment->size == 0) drop_segment(segment, pool);
   return bytes;
 }
 
@@ -118,7 +172,7 @@ bool CachingAllocator::grow(Pool& pool, size_t size, const std::shared_ptr<void>
     block->base = static_cast<char*>(base);
     block->size = bytes;
     block->pool = &pool;
-    block->segment = add_segment(base, bytes, block, 0, pool.large);
+    block->segment = add_segment(base, bytes, block, nullptr, pool.large);
     insert_free(block);
     trace(MemoryEvent::Action::segment_alloc, base, bytes, pool, caller);
     return true;
@@ -128,29 +182,27 @@ bool CachingAllocator::grow(Pool& pool, size_t size, const std::shared_ptr<void>
 
 // Gives back a free block that is a whole segment.
 void CachingAllocator::release_segment(Block* block) {
-  const bool large = block->pool->large;
+  Pool& pool = *block->pool;
   Segment* const segment = block->segment;
-  trace(MemoryEvent::Action::segment_free, segment->base, segment->size, *block->pool, nullptr);
+  trace(MemoryEvent::Action::segment_free, segment->base, segment->size, pool, nullptr);
   remove_free(block);
   resident_ -= block->resident;
   delete_node(block);
-  segments_.erase(reinterpret_cast<uintptr_t>(segment->base));
-  stats_.segment.decrease(large, 1);
-  stats_.reserved_bytes.decrease(large, static_cast<int64_t>(segment->size));
+  stats_.reserved_bytes.decrease(pool.large, static_cast<int64_t>(segment->size));
   stats_.num_device_free++;
   system_free(segment->base, segment->size);
-  delete segment;
+  drop_segment(segment, pool);
 }
 
-// Gives segments without a held block back, the largest of each pool first, until `enough` bytes have gone. Returns how
-// many went.
+// Gives segments without a held block back, and what is free of those that grow, the largest of each pool first, until
+// `enough` bytes have gone. Returns how many went.
 size_t CachingAllocator::release_free_segments(size_t enough) {
   size_t released = 0;
   const auto release = [&](Pool& pool) {
     pool.bins.for_each_descending([&](Block* block) {
       if (released >= enough) return false;
-      if (block->segment->addresses > 0) {
-        if (block->after == nullptr) released += shrink(block);
+      if (block->segment->range != nullptr) {
+        released += shrink(block);
       } else if (block->whole_segment()) {
         released += block->size;
         release_segment(block);
@@ -244,7 +296,7 @@ std::vector<SegmentInfo> CachingAllocator::snapshot() {
   for (const auto& [base, segment] : segments_) {
     const Pool& pool = *segment->first->pool;
     SegmentInfo& info =
-        found.emplace_back(SegmentInfo{base, segment->size, pool.stream, pool.large, segment->addresses > 0, {}});
+        found.emplace_back(SegmentInfo{base, segment->size, pool.stream, pool.large, segment->range != nullptr, {}});
     for (const Block* block = segment->first; block != nullptr; block = block->after) {
       const bool held = block->state == Block::State::held;
       const auto state = held                                    ? BlockInfo::State::held

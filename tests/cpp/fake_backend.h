@@ -12,6 +12,7 @@
 #include <cstring>
 #include <random>
 #include <set>
+#include <set>
 #include <stdexcept>
 #include <thread>
 
@@ -76,9 +77,14 @@ class FakeBackend final : public Backend {
     taken -= bytes;
     std::free(p);
   }
-  bool system_decommit(int, void*, size_t bytes) noexcept override {
+  bool system_decommit(int, void* p, size_t bytes) noexcept override {
     decommitted += bytes;
-    if (grows) taken -= bytes;
+    if (!grows) return true;
+    taken -= bytes;
+    for_each_piece(p, bytes, [&](char* piece) {
+      if (pieces.erase(piece) == 0) std::abort();  // nothing is there
+      std::memset(piece, 2, kSegmentAlignment);
+    });
     return true;
   }
   // Memory behind reserved addresses exists all along; only what is committed counts.
@@ -89,6 +95,9 @@ class FakeBackend final : public Backend {
   bool system_commit(int, void* p, size_t bytes) noexcept override {
     if (taken + bytes > capacity) return false;
     taken += bytes;
+    for_each_piece(p, bytes, [&](char* piece) {
+      if (!pieces.insert(piece).second) std::abort();  // something is there
+    });
     std::memset(p, 1, bytes);
     return true;
   }
@@ -106,6 +115,12 @@ class FakeBackend final : public Backend {
     for (FakeEvent* e : events)
       if (e->device == device) e->done = true;
   }
+  template <class F>
+  static void for_each_piece(void* p, size_t bytes, F&& f) {
+    for (size_t at = 0; at < bytes; at += kSegmentAlignment) f(static_cast<char*>(p) + at);
+  }
+
+  std::set<char*> pieces;  // that have memory, where segments grow
   size_t capacity = size_t{1} << 40, taken = 0, decommitted = 0;
   bool grows = false;  // has segments that grow
   std::set<FakeEvent*> events;

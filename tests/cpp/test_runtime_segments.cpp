@@ -36,6 +36,69 @@ TEST(CachingAllocator, SegmentsThatGrowJoinWhatIsFreeAtTheirEnd) {
   a.deallocate(a.allocate(5 * kMiB, {}));  // begins anew
 }
 
+TEST(CachingAllocator, SegmentsThatGrowGiveBackWhatIsFreeBetweenHeldBlocks) {
+  FakeBackend backend(false);
+  backend.capacity = 400 * kMiB;
+  backend.grows = true;
+  CachingAllocator a(backend, 0, {.limit = 200 * kMiB, .expandable = true});
+  std::vector<Block*> blocks;
+  for (const size_t mib : {41, 60, 39}) blocks.push_back(a.allocate(mib * kMiB, {}));
+  for (Block* block : {blocks[0], blocks[2]}) std::memset(block->data(), 5, block->requested);
+  a.deallocate(blocks[1]);
+  // 58 MiB of it in whole pieces, and the 60 MiB that the limit leaves.
+  Block* larger = a.allocate(118 * kMiB, {});
+  std::memset(larger->data(), 6, larger->requested);
+  EXPECT_EQ(a.stats().num_alloc_retries, 1);
+  EXPECT_EQ(all(a.stats().segment).current, 2);
+  EXPECT_EQ(backend.taken, 200 * kMiB);
+  size_t bytes = 0;
+  for (const SegmentInfo& segment : a.snapshot()) {
+    EXPECT_TRUE(segment.expandable);
+    size_t in_blocks = 0;
+    for (const BlockInfo& block : segment.blocks) in_blocks += block.size;
+    EXPECT_EQ(in_blocks, segment.size);
+    bytes += segment.size;
+  }
+  EXPECT_EQ(bytes, backend.taken);
+  for (Block* block : {blocks[0], blocks[2]})
+    for (const size_t i : {size_t{0}, block->requested - 1}) EXPECT_EQ(block->data()[i], 5);
+  // The last segment goes, and what comes next lies behind the one before.
+  char* const place = blocks[2]->data();
+  a.deallocate(blocks[2]);
+  a.deallocate(larger);
+  a.empty_cache();
+  EXPECT_EQ(all(a.stats().segment).current, 1);
+  Block* next = a.allocate(100 * kMiB, {});
+  EXPECT_LT(next->data(), place);
+  EXPECT_EQ(all(a.stats().segment).current, 1);
+  a.deallocate(next);
+  a.deallocate(blocks[0]);
+  a.empty_cache();
+  EXPECT_EQ(backend.taken, 0u);
+  EXPECT_EQ(all(a.stats().segment).current, 0);
+}
+
+TEST(CachingAllocator, HolesThatUseTheAddressesUpAreNoEnd) {
+  FakeBackend backend(false);
+  backend.capacity = 40 * kMiB;  // and as many addresses
+  backend.grows = true;
+  CachingAllocator a(backend, 0, {.expandable = true});
+  std::vector<Block*> held;
+  for (int round = 0; round < 12; round++) {
+    held.push_back(a.allocate(3 * kMiB / 2, {}));
+    Block* gone = a.allocate(8 * kMiB, {});
+    Block* keeper = a.allocate(3 * kMiB / 2, {});
+    a.deallocate(gone);
+    a.empty_cache();
+    a.deallocate(keeper);
+  }
+  EXPECT_EQ(backend.taken, backend.pieces.size() * kSegmentAlignment);
+  for (Block* block : held) a.deallocate(block);
+  a.empty_cache();
+  EXPECT_EQ(backend.taken, 0u);
+  EXPECT_EQ(all(a.stats().segment).current, 0);
+}
+
 TEST(CachingAllocator, SegmentsThatGrowStayWholeUnderRandomUse) {
   FakeBackend backend(false);
   backend.capacity = 64 * kMiB;
