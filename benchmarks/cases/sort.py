@@ -22,6 +22,7 @@ CASES = [
     *cases("topk 1000 of all", unary(lambda x: x.topk(1000).values), (2**20,), (2**25,), elements=times(1)),
     *cases("median", unary(lambda x: x.median()), (2**20,), (2**25,), elements=times(1)),
     *cases("kthvalue rows", unary(lambda x: x.kthvalue(100).values), (ROWS,), (GPU_ROWS,), elements=times(1)),
+    *cases("mode", lambda s, n: forward(lambda x: x.mode().values, s.integers(1000, n)), (2**20,), (2**24,), bytes=times(8)),
     *cases("unique", lambda s, n: forward(torch.unique, s.integers(1000, n)), (2**20,), (2**24,), bytes=times(8)),
     *cases("searchsorted", lambda s, n: forward(torch.searchsorted, s.normal(65536).sort().values, s.normal(n)), (2**20,),
            (2**24,), bytes=times(12)),
