@@ -230,3 +230,16 @@ def test_products_of_all_with_all(dtype):
         check(torch.kron, x, y)
         check(lambda p, q: p[:, None, :, None] - q[None, :, None, :], x, y)
         check(lambda p, q: torch.where(q[None, :, None, :] > 0, p[:, None, :, None], 1), x, y)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=str)
+@pytest.mark.parametrize("fn", [torch.add, torch.sub, torch.mul, torch.div])
+def test_one_element_beside_a_row(fn, dtype):
+    """Numbers, and columns beside matrices, as either operand; rows short and long, and too long for the cache."""
+    for shape in ((5, 300), (200, 40), (70000,), (3, 4, 90), ((1 << 22) + 3,)):
+        x = torch.rand(shape, dtype=dtype) + 0.5
+        for one in (x[..., :1].clone(), torch.tensor(0.1, dtype=torch.float64), torch.tensor(3), x[..., 1:2]):
+            check(fn, x, one)
+            check(fn, one, x)
+        check(lambda x: [fn(x, 0.1), fn(0.1, x) if fn is torch.mul else fn(torch.tensor(0.1), x)], x)
+        check(lambda x: x.add_(0.1).mul_(0.3), x)

@@ -247,24 +247,47 @@ void run_repeated_row(const PointwiseView& v, const Block& block, const Pointwis
   });
 }
 
-// The operand that has one element for each short row of the other, or 0: an outer product, whose repeated elements
-// would take longer to write down than the products.
+// The operand that has one element for each row of the other, a scalar among them, or 0.
 int row_scale(const PointwiseView& v, const Block& block) {
-  if (block.scale_rows == nullptr || v.ndim < 2 || v.sizes[0] > kShortRowElements) return 0;
+  if (block.scale_rows == nullptr || v.ndim == 0) return 0;
   const int64_t size = static_cast<int64_t>(size_of(block.types[0]));
-  for (int k = 0; k < 3; k++)
-    if (v.dtype[k] != block.types[0]) return 0;
-  if (v.strides[0][0] != size || v.strides[0][1] != v.sizes[0] * size) return 0;
+  if (v.dtype[0] != block.types[0] || v.strides[0][0] != size) return 0;
+  if (v.ndim > 1 && v.sizes[0] <= kShortRowElements && v.strides[0][1] != v.sizes[0] * size) return 0;
   for (int k = 1; k < 3; k++)
-    if (v.strides[k][0] == 0 && v.strides[3 - k][0] == size) return k;
+    if (v.strides[k][0] == 0 && v.strides[3 - k][0] == size && v.dtype[3 - k] == block.types[0] &&
+        (v.dtype[k] == block.types[0] || is_scalar(v, k)))
+      return k;
   return 0;
 }
 
 void scale_rows(const PointwiseView& v, const Block& block, const PointwiseParams& params, int scale) {
   const int other = 3 - scale;
-  for_each_group(v, v.sizes[1], [&](char* const* ptrs, int64_t rows) {
-    block.scale_rows(params,
-                     {ptrs[0], ptrs[scale], ptrs[other], v.strides[scale][1], v.strides[other][1], v.sizes[0], rows});
+  alignas(16) char converted[16];
+  const char* scalar = nullptr;
+  if (v.dtype[scale] != block.types[0]) {
+    load_fn(v.dtype[scale], block.types[0])(converted, v.data[scale], 0, 1);
+    scalar = converted;
+  }
+  if (v.ndim > 1 && v.sizes[0] <= kShortRowElements) {
+    // Many short rows: an outer product, whose repeated elements would take longer to write down than the products.
+    for_each_group(v, v.sizes[1], [&](char* const* ptrs, int64_t rows) {
+      block.scale_rows(params, {ptrs[0], scalar != nullptr ? scalar : ptrs[scale], ptrs[other], v.strides[scale][1],
+                                v.strides[other][1], v.sizes[0], rows, scale == 1});
+    });
+    return;
+  }
+  const int64_t size = v.strides[0][0];
+  const bool around_cache = streams(v);
+  for_each_row(v, [&](char* const* ptrs, int64_t n) {
+    const char* const element = scalar != nullptr ? scalar : ptrs[scale];
+    if (!around_cache) return block.scale_rows(params, {ptrs[0], element, ptrs[other], 0, 0, n, 1, scale == 1});
+    alignas(64) char buffer[kBlock * sizeof(double)];
+    for (int64_t i = 0; i < n; i += kBlock) {
+      const int64_t m = std::min(kBlock, n - i);
+      block.scale_rows(params, {buffer, element, ptrs[other] + i * size, 0, 0, m, 1, scale == 1});
+      stream_copy(ptrs[0] + i * size, buffer, m * size);
+    }
+    stream_fence();
   });
 }
 
