@@ -25,7 +25,8 @@ enum class LossOp : uint8_t {
 // at::Reduction has the same values.
 enum class LossReduction : uint8_t { none = 0, mean = 1, sum = 2 };
 
-// Where a kernel reports a target out of range. On the CPU it is known when the kernel returns.
+// Where a kernel reports a target out of range. On the CPU it is known when the kernel returns: the first such target,
+// for the kernels that say which.
 struct TargetError {
   bool found = false;
   int64_t target = 0;

@@ -27,6 +27,14 @@ void check_types(const at::Tensor& input, const at::Tensor& weight, const at::Te
               ") and bias type (", bias.dtype(), ") should be the same");
 }
 
+std::string in_words(at::IntArrayRef sizes) {
+  std::ostringstream words;
+  words << '(' << sizes[0];
+  for (const int64_t size : sizes.slice(1)) words << " x " << size;
+  words << ')';
+  return words.str();
+}
+
 void check_kernel(const at::Tensor& input, bool transposed) {
   const auto type = input.scalar_type();
   const char* const dims = input.dim() == 5 ? "3d" : "2d";
@@ -182,8 +190,8 @@ at::Tensor convolution(const at::Tensor& given, const at::Tensor& weight, const 
                                                        dilation, groups)
                          : at::native::conv_output_size(input.sizes(), weight.sizes(), padding, stride, dilation);
   for (int64_t size : sizes)
-    TORCH_CHECK(size >= 0, "Given input size per channel: ", input.sizes().slice(2),
-                ". Calculated output size per channel: ", at::IntArrayRef(sizes).slice(2),
+    TORCH_CHECK(size >= 0, "Given input size per channel: ", in_words(input.sizes().slice(2)),
+                ". Calculated output size per channel: ", in_words(at::IntArrayRef(sizes).slice(2)),
                 ". Output size is too small");
   const at::Tensor output = empty(sizes, input.scalar_type(), format);
   if (transposed) {

@@ -103,6 +103,8 @@ std::tuple<Tensor&, Tensor&, Tensor&, Tensor&> lstsq_out(const Tensor& input, co
                                                          Tensor& residuals, Tensor& rank, Tensor& singular_values) {
   std::string name(driver.value_or("gelsy"));
   for (char& c : name) c = static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
+  TORCH_CHECK(input.dim() >= 2, "torch.linalg.lstsq: input must have at least 2 dimensions.");
+  TORCH_CHECK(other.dim() >= 1, "torch.linalg.lstsq: other must have at least 1 dimension.");
   const bool by_values = name == "gelsd" || name == "gelss";
   TORCH_CHECK(by_values || name == "gels" || name == "gelsy",
               "torch.linalg.lstsq: parameter `driver` should be one of (gels, gelsy, gelsd, gelss)");

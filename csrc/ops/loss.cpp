@@ -113,11 +113,15 @@ struct NllShape {
   int64_t n, classes, spatial;
 };
 
-NllArgs nll_args(const Tensor& self, const Tensor& target, const Tensor& weight, int64_t reduction,
-                 int64_t ignore_index, NllShape shape, TargetError* error) {
-  // PyTorch's shape function checks this from 2.12 on; the kernel reads no other type.
+// PyTorch's shape function checks this from 2.12 on; the kernel reads no other type.
+void check_target_dtype(const Tensor& target) {
   TORCH_CHECK(target.scalar_type() == at::kLong || target.scalar_type() == at::kByte,
               "expected target dtype to be Long or Byte, but got ", target.scalar_type());
+}
+
+NllArgs nll_args(const Tensor& self, const Tensor& target, const Tensor& weight, int64_t reduction,
+                 int64_t ignore_index, NllShape shape, TargetError* error) {
+  check_target_dtype(target);
   NllArgs args{};
   args.dtype = to_dtype(self.scalar_type());
   args.target_dtype = to_dtype(target.scalar_type());
@@ -215,12 +219,18 @@ NllShape check_maps(const Tensor& self, const Tensor& target, const Tensor& weig
   return {self.size(0), self.size(1), self.size(2) * self.size(3)};
 }
 
+// Native lets targets of bytes pass as far as the first that it reads.
+void check_map_targets(const Tensor& target) {
+  check_target_dtype(target);
+  if (target.numel() != 0) expect_type(target, at::kLong);
+}
+
 std::tuple<Tensor, Tensor> nll_maps(const Tensor& self, const Tensor& target, OptTensor weight_opt, int64_t reduction,
                                     int64_t ignore_index) {
   const Tensor& weight = tensor_or_undefined(weight_opt);
   const NllShape shape = check_maps(self, target, weight);
   check_dtype("nll_loss2d_forward_out_frame", self, /*halves=*/true);
-  expect_type(target, at::kLong);
+  check_map_targets(target);
   Tensor output =
       reduction == at::Reduction::None ? empty(target.sizes(), self.scalar_type()) : empty({}, self.scalar_type());
   Tensor total_weight = empty({}, self.scalar_type());
@@ -244,7 +254,7 @@ Tensor nll_maps_backward(const Tensor& grad_output, const Tensor& self, const Te
               "expected total_weight to be a single element tensor, got: ", total_weight.sizes(), " (",
               total_weight.numel(), " elements)");
   check_dtype("nll_loss2d_backward_out_frame", self, /*halves=*/true);
-  expect_type(target, at::kLong);
+  check_map_targets(target);
   if (reduction == at::Reduction::None) {
     TORCH_CHECK(grad_output.dim() == 3,
                 "grad_output must have same dimension as target (3) but got dimension: ", grad_output.sizes());

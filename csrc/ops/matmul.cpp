@@ -92,11 +92,24 @@ void matrix_product(const at::Tensor& out, const at::Tensor& a_in, const at::Ten
 
 namespace {
 
+// Whether nothing is summed in a dtype that native has no products for: it then has beta d all the same.
+bool is_beta_times_addend(const at::Tensor& out, int64_t summed, const at::Tensor& d, const at::Scalar& beta) {
+  const auto type = out.scalar_type();
+  const bool zero = !d.defined() || beta.toComplexDouble() == 0.0;
+  if (summed != 0 || !(type == at::kBool || is_rare(type) || (zero && at::isFloat8Type(type)))) return false;
+  if (zero) {
+    out.zero_();
+  } else {
+    out.copy_(d).mul_(beta);
+  }
+  return true;
+}
+
 void product_2d(const char* name, const at::Tensor& out, const at::Tensor& a, const at::Tensor& b, const at::Tensor& d,
                 const at::Scalar& alpha, const at::Scalar& beta) {
   TORCH_CHECK(a.dtype() == b.dtype(), "expected m1 and m2 to have the same dtype, but got: ", a.dtype(),
               " != ", b.dtype());
-  if (out.numel() == 0) return;
+  if (out.numel() == 0 || is_beta_times_addend(out, a.size(1), d, beta)) return;
   if (at::isFloat8Type(out.scalar_type()) && out.scalar_type() != at::kFloat8_e8m0fnu) {
     // As native's: summed in float, rounded once.
     const at::Tensor wide_a = a.to(at::kFloat), wide_b = b.to(at::kFloat);
@@ -109,7 +122,7 @@ void product_2d(const char* name, const at::Tensor& out, const at::Tensor& a, co
 
 void product_3d(const char* name, const at::Tensor& out, const at::Tensor& a, const at::Tensor& b, const at::Tensor& d,
                 const at::Scalar& alpha, const at::Scalar& beta) {
-  if (out.numel() == 0) return;
+  if (out.numel() == 0 || is_beta_times_addend(out, a.size(2), d, beta)) return;
   check_dtype(name, out.scalar_type(), alpha, beta);
   TORCH_CHECK(a.scalar_type() == b.scalar_type(), "expected scalar type ", a.scalar_type(), " but found ",
               b.scalar_type());
@@ -165,7 +178,9 @@ struct Addmv : at::meta::structured_addmv {
   void impl(const at::Tensor& self, const at::Tensor& mat, const at::Tensor& vec, const at::Scalar& beta,
             const at::Scalar& alpha, const at::Tensor& out) {
     const auto addend = at::expand_size(self, {mat.size(0)});
-    if (out.numel() == 0) return;
+    // Native rounds beta to the dtype here, so that bool has it, too.
+    const at::Scalar factor = out.scalar_type() == at::kBool ? at::Scalar(beta.toComplexDouble() != 0.0) : beta;
+    if (out.numel() == 0 || is_beta_times_addend(out, mat.size(1), *addend, factor)) return;
     check_dtype("addmv_impl_cpu", out.scalar_type(), alpha, beta);
     matrix_product(out.unsqueeze(1), mat, vec.unsqueeze(1), addend->unsqueeze(1), alpha, beta);
   }
@@ -207,7 +222,7 @@ at::Tensor addr(const at::Tensor& self, const at::Tensor& vec1, const at::Tensor
                 const at::Scalar& alpha) {
   check_vectors(vec1, vec2);
   refuse_complex_half(at::result_type(vec1, vec2), "addr");
-  return at::native::math_addr(self, vec1, vec2, beta, alpha);
+  return at::native::math_addr(*at::expand_size(self, {vec1.size(0), vec2.size(0)}, "addr"), vec1, vec2, beta, alpha);
 }
 
 // The composite would also accept what native's TensorIterator refuses.
@@ -215,8 +230,10 @@ at::Tensor& addr_out(const at::Tensor& self, const at::Tensor& vec1, const at::T
                      const at::Scalar& alpha, at::Tensor& out) {
   check_vectors(vec1, vec2);
   refuse_complex_half(at::result_type(vec1, vec2), "addr");
-  if (!out.is_same(self)) at::assert_no_partial_overlap(out, self);
-  return at::native::math_addr_out(self, vec1, vec2, beta, alpha, out);
+  if (out.is_same(self)) return at::native::math_addr_out(self, vec1, vec2, beta, alpha, out);
+  at::assert_no_partial_overlap(out, self);
+  const auto addend = at::expand_size(self, {vec1.size(0), vec2.size(0)}, "addr");
+  return at::native::math_addr_out(*addend, vec1, vec2, beta, alpha, out);
 }
 
 // PyTorch's composite would take self of any shape that broadcasts; native does not, in place.

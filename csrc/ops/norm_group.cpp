@@ -72,7 +72,8 @@ Three backward(const Tensor& grad_out, const Tensor& input, const Tensor& mean_i
   if (mask[1]) dweight = empty({c}, params);
   if (mask[2]) dbias = empty({c}, params);
   if (input.numel() == 0) {
-    if (mask[1]) dweight.zero_();
+    // Native multiplies by the reciprocal deviation of no values.
+    if (mask[1]) dweight.fill_(n > 0 ? std::numeric_limits<double>::quiet_NaN() : 0.0);
     if (mask[2]) dbias.zero_();
     return {dx, dweight, dbias};
   }

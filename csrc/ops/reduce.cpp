@@ -274,6 +274,7 @@ bool equal(const at::Tensor& self, const at::Tensor& other) {
 
 at::Tensor trace(const at::Tensor& self) {
   TORCH_CHECK(self.dim() == 2, "trace: expected a matrix, but got tensor with dim ", self.dim());
+  refuse_as_native("trace", self.scalar_type());
   return self.diagonal().sum();
 }
 

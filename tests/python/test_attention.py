@@ -4,7 +4,9 @@ import pytest
 import torch
 import torch.nn.functional as F
 from torch import nn
+from torch._subclasses import FakeTensorMode
 from torch.nn.attention import SDPBackend, sdpa_kernel
+from torch.utils._pytree import tree_leaves
 
 from tests.python.twin import ASYNCHRONOUS, NATIVE
 
@@ -209,6 +211,50 @@ def test_compile_aot_eager():
     expected = torch.autograd.grad(f(*tensors), tensors)
     compiled = torch.autograd.grad(torch.compile(f, backend="aot_eager", fullgraph=True)(*tensors), tensors)
     for a, b in zip(compiled, expected, strict=True):
+        torch.testing.assert_close(a.cpu(), b.cpu())
+
+
+LAYOUTS = {
+    "contiguous": lambda t: t.contiguous(),
+    "time first": lambda t: t.transpose(1, 2).contiguous().transpose(1, 2),
+    "batch in the middle": lambda t: t.permute(2, 0, 1, 3).contiguous().permute(1, 2, 0, 3),
+    "columns": lambda t: t.mT.contiguous().mT,
+    "one head repeated": lambda t: t[:, :1].expand(t.shape),
+}
+
+
+@pytest.mark.parametrize("wide_values", [False, True])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("layout", list(LAYOUTS))
+def test_fake_tensors_lie_as_real_ones(layout, dtype, wide_values):
+    forward = torch.ops.aten._scaled_dot_product_fused_attention_overrideable
+    backward = torch.ops.aten._scaled_dot_product_fused_attention_overrideable_backward
+    if dtype == torch.float64 and ASYNCHRONOUS:
+        pytest.skip("composed on CUDA, as native")
+
+    def both(q, k, v, mask):
+        out, lse, _, _, n, m, seed, offset, _ = forward(q, k, v, mask)
+        return out, lse, backward(out, q, k, v, mask, [True] * 4, out, lse, None, None, n, m, 0.0, False, seed, offset)
+
+    q, k, v = (LAYOUTS[layout](make(2, 3, 7, 8, seed=s).to(DEVICE, dtype)) for s in range(3))
+    v = torch.cat([v, v], -1) if wide_values else v
+    for mask in (None, make(7, 7).to(DEVICE, dtype), make(7, 7).to(DEVICE, dtype).t()):
+        with FakeTensorMode() as mode:
+            fakes = both(*(None if t is None else mode.from_tensor(t) for t in (q, k, v, mask)))
+        for a, b in zip(tree_leaves(both(q, k, v, mask)), tree_leaves(fakes), strict=True):
+            if b is not None:
+                assert (a.shape, a.stride(), a.dtype, a.device) == (b.shape, b.stride(), b.dtype, b.device)
+
+
+@pytest.mark.parametrize("dynamic", [False, True])
+def test_compiled_multihead_attention_trains(dynamic):
+    module = nn.MultiheadAttention(16, 4, batch_first=True).to(DEVICE)
+    x = make(3, 7, 16).to(DEVICE).requires_grad_()
+    results = []
+    for call in (module, torch.compile(module, backend="aot_eager", dynamic=dynamic)):
+        loss = call(x, x, x, need_weights=False)[0].square().sum()
+        results.append(torch.autograd.grad(loss, [x, *module.parameters()]))
+    for a, b in zip(*results, strict=True):
         torch.testing.assert_close(a.cpu(), b.cpu())
 
 

@@ -5,7 +5,7 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from tests.python.twin import NATIVE
+from tests.python.twin import NATIVE, check_error
 
 DEVICE = "minitorch"
 CHANNELS_LAST = {4: torch.channels_last, 5: torch.channels_last_3d}
@@ -448,3 +448,9 @@ def test_phases_of_a_stride_are_woven(stride, dtype):
                 continue
             for expected, actual in both(F.conv_transpose2d, tensors, stride=stride, padding=padding, groups=groups):
                 close(actual, expected, strides=False)
+
+
+@pytest.mark.parametrize("nd", [1, 2, 3])
+def test_transposed_into_less_than_nothing(nd):
+    convolve = getattr(F, f"conv_transpose{nd}d")
+    check_error(lambda x, w: convolve(x, w, padding=4), torch.ones(1, 2, *[4] * nd), torch.ones(2, 2, *[3] * nd))

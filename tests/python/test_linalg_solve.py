@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from tests.python.twin import check, check_error
+from tests.python.twin import ASYNCHRONOUS, check, check_error
 
 DTYPES = [torch.float32, torch.float64, torch.complex64, torch.complex128]
 ORDERS = [1, 2, 5, 16, 33, 64, 100]  # around the orders at which blocks are split
@@ -265,3 +265,10 @@ def test_products_of_reflectors_are_as_exact_as_native(dtype):
         assert ours <= most * native
     ours, native = errors(torch.linalg.householder_product, reflectors, tau)
     assert ours <= most * native
+
+
+@pytest.mark.parametrize("dtype", [torch.int64, torch.float16])
+def test_lu_without_pivots_of_another_dtype(dtype):
+    if ASYNCHRONOUS:
+        pytest.skip("native CUDA factors without pivots")
+    check_error(lambda a: torch.linalg.lu_factor(a, pivot=False), torch.ones(2, 3, 3, dtype=dtype))

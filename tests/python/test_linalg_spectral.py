@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from tests.python.test_linalg_solve import DTYPES, near, wide
-from tests.python.twin import DEVICE, check, check_error, error_of
+from tests.python.twin import ASYNCHRONOUS, DEVICE, check, check_error, error_of
 
 
 @pytest.fixture(autouse=True)
@@ -259,3 +259,10 @@ def test_least_squares_of_batches_in_several_dimensions(batch, driver):
     a, b = torch.randn(*batch, 4, 3), torch.randn(*batch, 4, 2)
     native, ours = (torch.linalg.lstsq(a.to(d), b.to(d), driver=driver).solution for d in ("cpu", "minitorch"))
     torch.testing.assert_close(ours.cpu(), native, rtol=1e-3, atol=1e-3)
+
+
+@pytest.mark.parametrize("shape", [(), (3,), (3, 3)])
+def test_least_squares_by_an_unknown_driver(shape):
+    if ASYNCHRONOUS:
+        pytest.skip("native CUDA has one driver")
+    check_error(lambda a: torch.linalg.lstsq(a, a, driver="other"), torch.ones(shape))

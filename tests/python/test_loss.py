@@ -7,8 +7,9 @@ import pytest
 import torch
 import torch.nn.functional as F
 
+from tests.older_torch import version
 from tests.python import twin
-from tests.python.twin import ASYNCHRONOUS, DEVICE, FLOATS, same, same_error
+from tests.python.twin import ASYNCHRONOUS, DEVICE, FLOATS, check, check_error, same, same_error
 
 aten = torch.ops.aten
 REDUCTIONS = ["none", "mean", "sum"]
@@ -309,3 +310,28 @@ def test_modules(module, tensors):
         both(lambda x, y: module(x, y.detach()), tensors, torch.float32)
     else:
         both(module, tensors, torch.float32)
+
+
+@pytest.mark.parametrize("shape", [(4, 5), (2, 5, 3), (2, 5, 2, 3)])
+def test_the_first_target_out_of_range_is_named(shape):
+    if ASYNCHRONOUS:
+        pytest.skip("the device names one of them")
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)  # native's name the one that a thread finds first
+    target = torch.zeros(shape[0], *shape[2:], dtype=torch.int64)
+    target.view(-1)[1:4] = torch.tensor([7, -100, 9])
+    try:
+        for reduction in REDUCTIONS:
+            check_error(lambda x, t, r=reduction: F.nll_loss(x, t, reduction=r), data(shape), target)
+    finally:
+        torch.set_num_threads(threads)
+
+
+@pytest.mark.skipif(version(torch.__version__) < version("2.12"), reason="PyTorch checks the dtype from 2.12 on")
+@pytest.mark.parametrize("dtype", [torch.uint8, torch.int32, torch.float32])
+def test_maps_of_targets_of_another_dtype(dtype):
+    check_error(F.nll_loss, data((2, 5, 3)), torch.ones(2, 3, dtype=dtype))
+    if dtype == torch.uint8:  # there is none to read
+        check(lambda x, t: F.nll_loss(x, t, reduction="sum"), data((0, 5, 3)), torch.ones(0, 3, dtype=dtype))
+    else:
+        check_error(F.nll_loss, data((0, 5, 3)), torch.ones(0, 3, dtype=dtype))

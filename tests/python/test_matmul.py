@@ -5,7 +5,8 @@ import itertools
 import pytest
 import torch
 
-DEVICE = "minitorch"
+from tests.python.twin import ASYNCHRONOUS, DEVICE, check_error, error_of
+
 FLOATS = [torch.float32, torch.float64, torch.bfloat16, torch.float16]
 COMPLEX = [torch.complex64, torch.complex128]
 INTS = [torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64]
@@ -328,3 +329,42 @@ def test_mixed_devices():
         torch.mm(a.to(DEVICE), a)
     with pytest.raises(RuntimeError, match="Expected all tensors to be on the same device"):
         torch.dot(a[0].to(DEVICE), a[0])
+
+
+WITHOUT_TERMS = {
+    "mm": lambda a, b, c: a @ b,
+    "addmm": lambda a, b, c: torch.addmm(c, a, b),
+    "addmm with beta 0": lambda a, b, c: torch.addmm(c, a, b, beta=0),
+    "bmm": lambda a, b, c: a[None] @ b[None],
+    "baddbmm": lambda a, b, c: torch.baddbmm(c[None], a[None], b[None]),
+    "mv": lambda a, b, c: a @ b[:, 0],
+    "addmv": lambda a, b, c: torch.addmv(c[:, 0], a, b[:, 0]),
+    "addmv with beta 3": lambda a, b, c: torch.addmv(c[:, 0], a, b[:, 0], beta=3),
+    "linear": lambda a, b, c: torch.nn.functional.linear(a, b.t()),
+    "inner": lambda a, b, c: torch.inner(a, b.t()),
+}
+
+
+@pytest.mark.skipif(ASYNCHRONOUS, reason="native CUDA has fewer dtypes")
+@pytest.mark.parametrize("dtype", [torch.bool, torch.uint16, torch.complex32, torch.float8_e4m3fn, torch.float32])
+@pytest.mark.parametrize("name", list(WITHOUT_TERMS))
+def test_sums_of_no_terms(name, dtype):
+    if dtype == torch.float8_e4m3fn and name not in ("mm", "addmm with beta 0", "bmm", "mv", "linear", "inner"):
+        pytest.skip("an addend is multiplied by beta, which native has for some of these only")
+    a, b, c = (
+        torch.ones(s, dtype=torch.complex64).to(dtype) if dtype.is_complex else torch.ones(s).to(dtype)
+        for s in ((3, 0), (0, 4), (3, 4))
+    )
+    if error_of(WITHOUT_TERMS[name], a, b, c) is not None:
+        check_error(WITHOUT_TERMS[name], a, b, c)
+        return
+    result, native = WITHOUT_TERMS[name](a.to(DEVICE), b.to(DEVICE), c.to(DEVICE)), WITHOUT_TERMS[name](a, b, c)
+    assert result.dtype == native.dtype and result.shape == native.shape
+    wide = torch.complex64 if dtype.is_complex else torch.float32
+    assert torch.equal(result.cpu().to(wide), native.to(wide))
+
+
+@pytest.mark.parametrize("shape", [(3, 4), (4, 3), (5,), (2, 3, 4)])
+def test_addr_of_a_matrix_that_does_not_fit(shape):
+    check_error(torch.addr, make(shape), make((4,)), make((4,)))
+    check_error(lambda c, x, y, out: torch.addr(c, x, y, out=out), make(shape), make((4,)), make((4,)), make((4, 4)))

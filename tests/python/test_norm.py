@@ -448,3 +448,15 @@ def test_modules(make, shape):
     native.eval(), ours.eval()
     x = torch.randn(shape)
     close(ours(x.to(DEVICE)), native(x).detach(), torch.float32)
+
+
+@pytest.mark.parametrize("dtype", FLOATS)
+@pytest.mark.parametrize("shape", [(2, 4, 0), (0, 4, 3), (0, 4, 0)])
+def test_group_norm_of_nothing(shape, dtype):
+    grads = []
+    for device in ("cpu", DEVICE):
+        x, weight, bias = (torch.ones(s, dtype=dtype, device=device).requires_grad_() for s in (shape, 4, 4))
+        F.group_norm(x, 2, weight, bias).sum().backward()
+        grads.append([t.grad.cpu() for t in (x, weight, bias)])
+    for ours, native in zip(grads[1], grads[0], strict=True):
+        torch.testing.assert_close(ours, native, equal_nan=True)

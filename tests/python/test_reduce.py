@@ -5,7 +5,7 @@ import math
 import pytest
 import torch
 
-from tests.python.twin import check_error
+from tests.python.twin import ASYNCHRONOUS, check_error
 
 FLOATS = [torch.float32, torch.float64, torch.bfloat16, torch.float16]
 INTS = [torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64]
@@ -312,3 +312,9 @@ def test_a_narrow_mean_sums_what_it_was_given(dtype):
     check(lambda t: t.mean(dtype=dtype), torch.tensor([1e6, -1e6, 3.0]))
     check(lambda t: t.mean(1, dtype=dtype), torch.randn(5, 333) + 1)
     check(lambda t: torch.mean(t, 1, out=torch.empty(0, dtype=dtype, device=t.device)), torch.randn(5, 333) + 1)
+
+
+@pytest.mark.skipif(ASYNCHRONOUS, reason="native CUDA adds bools")
+@pytest.mark.parametrize("dtype", [torch.bool, torch.float8_e5m2, torch.uint32])
+def test_dtypes_without_a_trace(dtype):
+    check_error(torch.trace, torch.ones(3, 3).to(dtype))

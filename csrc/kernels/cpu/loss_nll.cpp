@@ -1,5 +1,6 @@
 // Negative log likelihood on the CPU. Sums are kept in double, one partial sum a chunk, so they do not depend on
 // timing.
+#include <algorithm>
 #include <cstring>
 
 #include "kernels/cpu/cast.h"
@@ -13,12 +14,19 @@ namespace {
 
 constexpr int64_t kGrain = 2048;  // targets; each is a cache miss or two
 
-template <class Target>
-MT_INLINE bool valid_target(const NllArgs& a, Target t) {
-  if (MT_LIKELY(static_cast<int64_t>(t) >= 0 && static_cast<int64_t>(t) < a.classes)) return true;
-  __atomic_store_n(&a.error->target, static_cast<int64_t>(t), __ATOMIC_RELAXED);
+MT_INLINE bool valid_target(const NllArgs& a, int64_t t) {
+  if (MT_LIKELY(t >= 0 && t < a.classes)) return true;
   __atomic_store_n(&a.error->found, true, __ATOMIC_RELAXED);
   return false;
+}
+
+// Threads meet bad targets in any order; the error names the first.
+template <class Target>
+void name_first_bad_target(const NllArgs& a) {
+  if (!a.error->found) return;
+  const Target* target = static_cast<const Target*>(a.target);
+  const auto bad = [&](int64_t t) { return t != a.ignore_index && (t < 0 || t >= a.classes); };
+  a.error->target = static_cast<int64_t>(*std::find_if(target, target + a.n * a.spatial, bad));
 }
 
 // f(i, offset of the target's element in [n, classes, spatial], class) for the targets [begin, end) that count;
@@ -116,8 +124,10 @@ void dispatch_nll(const char* name, const NllArgs& a, const F& f) {
   const bool known = dispatch(a.dtype, FloatingTypes{}, [&](auto tag) {
     if (a.target_dtype == DType::U8) {
       f(tag, Tag<uint8_t>{});
+      name_first_bad_target<uint8_t>(a);
     } else {
       f(tag, Tag<int64_t>{});
+      name_first_bad_target<int64_t>(a);
     }
   });
   if (!known) missing_kernel(name, name_of(a.dtype));

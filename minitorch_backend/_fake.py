@@ -1,0 +1,63 @@
+"""How attention's results lie in memory, for FakeTensorMode: torch.compile and torch.export plan with its answers.
+
+PyTorch's own rules for these two operators are made for another device. Ours give native's strides, as
+csrc/ops/attention.cpp does; a plan made with others fails at a view in the middle of the graph.
+"""
+
+from typing import Any
+
+import torch
+from torch._subclasses.fake_impls import op_implementations_dict
+
+
+def _in_order_of(like: torch.Tensor, sizes: tuple[Any, ...]) -> torch.Tensor:
+    """A tensor of these sizes whose dimensions lie in memory in the order that those of ``like`` have."""
+    strides, step = [0] * len(sizes), 1
+    for d in reversed(sorted(range(len(sizes)), key=lambda d: like.stride(d), reverse=True)):
+        strides[d], step = step, step * sizes[d]
+    return like.new_empty_strided(sizes, strides)
+
+
+def _swapped(t: torch.Tensor, d: int, e: int) -> torch.Tensor:
+    """A tensor of t's sizes that is contiguous with dimensions d and e exchanged."""
+    return t.new_empty(t.transpose(d, e).shape).transpose(d, e)
+
+
+def _native_fuses(query: torch.Tensor, key: torch.Tensor, value: torch.Tensor) -> bool:
+    rows = all(t.stride(-1) == 1 for t in (query, key, value))
+    return rows and bool(query.shape[-1] == value.shape[-1])
+
+
+def _forward(
+    _mode: Any, _op: Any, query: Any, key: Any, value: Any, bias: Any = None, *_: Any, **__: Any
+) -> tuple[Any, ...]:
+    in_order = _native_fuses(query, key, value) and (bias is None or bias.stride(-1) == 1)
+    in_order = in_order and all(query.stride(d) != 0 or query.shape[d] == 1 for d in range(4))
+    sizes = (*query.shape[:3], value.shape[3])
+    out = _in_order_of(query, sizes) if in_order else query.new_empty(sizes)
+    exact = torch.float64 if query.dtype == torch.float64 else torch.float32
+    seed, offset = query.new_empty((), dtype=torch.int64), query.new_empty((), dtype=torch.int64)
+    lse = query.new_empty(query.shape[:3], dtype=exact)
+    return out, lse, None, None, query.shape[2], key.shape[2], seed, offset, None
+
+
+def _backward_on_cpu(
+    _mode: Any, _op: Any, _grad: Any, query: Any, key: Any, value: Any, *_: Any, **__: Any
+) -> tuple[Any, ...]:
+    if _native_fuses(query, key, value):
+        return _swapped(query, 1, 2), _swapped(key, 1, 2), _swapped(value, 1, 2), None
+    return query.new_empty(query.shape), _swapped(key, 2, 3), value.new_empty(value.shape), None
+
+
+def _backward_on_cuda(
+    _mode: Any, _op: Any, _grad: Any, query: Any, key: Any, value: Any, *_: Any, **__: Any
+) -> tuple[Any, ...]:
+    return (*(_in_order_of(t, t.shape) for t in (query, key, value)), None)
+
+
+def install(backend: str) -> None:
+    aten = torch.ops.aten
+    forward = aten._scaled_dot_product_fused_attention_overrideable.default
+    backward = aten._scaled_dot_product_fused_attention_overrideable_backward.default
+    op_implementations_dict.setdefault(forward, _forward)
+    op_implementations_dict.setdefault(backward, _backward_on_cpu if backend == "cpu" else _backward_on_cuda)
