@@ -1,6 +1,8 @@
 """Reductions against native CPU: values, dtypes, layouts, empty and 0-dim inputs, out=, errors."""
 
 import math
+import subprocess
+import sys
 
 import pytest
 import torch
@@ -312,3 +314,19 @@ def test_a_narrow_mean_sums_what_it_was_given(dtype):
     check(lambda t: t.mean(dtype=dtype), torch.tensor([1e6, -1e6, 3.0]))
     check(lambda t: t.mean(1, dtype=dtype), torch.randn(5, 333) + 1)
     check(lambda t: torch.mean(t, 1, out=torch.empty(0, dtype=dtype, device=t.device)), torch.randn(5, 333) + 1)
+
+
+@pytest.mark.parametrize("reduce", ["sum", "mean", "prod"])
+def test_a_real_sum_of_complex_numbers_warns(reduce):
+    script = (
+        "import sys, torch, minitorch_backend\n"
+        f"torch.ones(3, dtype=torch.complex64, device=sys.argv[1]).{reduce}(0, dtype=torch.float64)"
+    )
+    for device in ("cpu", "minitorch"):  # it warns once a process
+        done = subprocess.run([sys.executable, "-c", script, device], capture_output=True, text=True, check=True)
+        assert "discards the imaginary part" in done.stderr
+
+
+def test_an_empty_complex_mean_is_nan_in_both_parts():
+    check(lambda t: torch.view_as_real(t.mean()), torch.zeros(0, dtype=torch.complex64))
+    check(lambda t: torch.view_as_real(t.mean(0)), torch.zeros(0, 2, dtype=torch.complex128))
