@@ -14,12 +14,14 @@ namespace {
 
 void elu_backward_stub(at::TensorIteratorBase& iter, const at::Scalar& alpha, const at::Scalar& scale,
                        const at::Scalar& input_scale, bool is_result) {
+  check_parameters(PointwiseOp::elu_backward, iter, alpha, scale, input_scale);
   const double below = alpha.toDouble() * scale.toDouble();
   run_pointwise(is_result ? PointwiseOp::elu_backward_from_result : PointwiseOp::elu_backward, iter, below,
                 scale.toDouble(), input_scale.toDouble());
 }
 void elu_stub(at::TensorIteratorBase& iter, const at::Scalar& alpha, const at::Scalar& scale,
               const at::Scalar& input_scale) {
+  check_parameters(PointwiseOp::elu, iter, alpha, scale, input_scale);
   run_pointwise(PointwiseOp::elu, iter, alpha.toDouble() * scale.toDouble(), scale.toDouble(), input_scale.toDouble());
 }
 
@@ -37,6 +39,7 @@ void gelu_backward_stub(at::TensorIteratorBase& iter, at::native::GeluType type)
 // The bounds eps and 1 - eps in the tensor's own precision.
 template <PointwiseOp op>
 void logit_stub(at::TensorIteratorBase& iter, const at::Scalar& eps) {
+  check_parameters(op, iter, eps);
   double low = eps.toDouble(), high = 1.0 - low;
   if (iter.common_dtype() == at::kHalf) {
     low = c10::Half(static_cast<float>(low)), high = c10::Half(1.0f) - c10::Half(static_cast<float>(low));

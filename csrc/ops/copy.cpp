@@ -1,4 +1,5 @@
 // Copies between tensors of our device, and between it and the CPU.
+#include "bridge/conversions.h"
 #include "bridge/fallback.h"
 #include "bridge/iterator.h"
 #include "bridge/operators.h"
@@ -57,9 +58,7 @@ void copy_without_kernels(const at::Tensor& src, const at::Tensor& dst) {
 
 // aten::copy_ calls this whenever one side is ours. `src` broadcasts to the shape of `dst`.
 at::Tensor copy_from(const at::Tensor& src, const at::Tensor& dst, bool non_blocking) {
-  if (src.is_complex() && !dst.is_complex() && dst.scalar_type() != at::kBool && dst.numel() != 0) {
-    TORCH_WARN_ONCE("Casting complex values to real discards the imaginary part");
-  }
+  if (dst.numel() != 0) warn_if_imaginary_parts_go(src.scalar_type(), dst.scalar_type());
   if (!has_kernels(src.scalar_type()) || !has_kernels(dst.scalar_type())) {
     copy_without_kernels(src, dst);
     return dst;

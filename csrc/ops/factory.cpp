@@ -12,6 +12,7 @@
 #include <cmath>
 
 #include "bridge/checked.h"
+#include "bridge/conversions.h"
 #include "bridge/operators.h"
 #include "bridge/tensor.h"
 #include "kernels/factory.h"
@@ -47,6 +48,8 @@ void arange_stub(at::TensorIterator& iter, const at::Scalar& start, const at::Sc
 }
 
 void linspace_stub(at::TensorIterator& iter, const at::Scalar& start, const at::Scalar& end, int64_t /*steps*/) {
+  refuse_as_native("linspace", iter.dtype(0));
+  for (const at::Scalar& s : {start, end}) check_convertible(s, iter.dtype(0));
   SequenceArgs args = sequence(iter);
   args.first = to_scalar(start);
   args.last = to_scalar(end);
@@ -91,6 +94,12 @@ Tensor& logspace_out(const at::Scalar& start, const at::Scalar& end, int64_t ste
     if (at::isComplexType(out.scalar_type())) return out.fill_(std::pow(base, start.to<c10::complex<double>>()));
     return out.fill_(std::pow(base, start.to<double>()));
   }
+  const at::ScalarType dtype = out.scalar_type();
+  const bool known = at::isFloatingType(dtype) || at::isComplexType(dtype) || at::isIntegralType(dtype, false);
+  const bool rare = at::isFloat8Type(dtype) || c10::isBarebonesUnsignedType(dtype) || dtype == at::kComplexHalf;
+  TORCH_CHECK_NOT_IMPLEMENTED((known && !rare) || !backend().synchronous(), "\"logspace_cpu\" not implemented for '",
+                              dtype, "'");
+  for (const at::Scalar& s : {start, end}) check_convertible(s, dtype);
   return fill_contiguous(out, [&](const Tensor& target) {
     SequenceArgs args = sequence(target);
     args.first = to_scalar(start);

@@ -14,6 +14,9 @@
 #include <ATen/ops/_foreach_sub_native.h>
 #include <torch/library.h>
 
+#include <cmath>
+#include <limits>
+
 #include "bridge/checked.h"
 #include "bridge/operators.h"
 #include "bridge/tensor.h"
@@ -29,16 +32,21 @@ using at::TensorList;
 using Tensors = std::vector<Tensor>;
 using Scalars = at::ArrayRef<Scalar>;
 
+// Finite, but not as a number of the type that native computes in: its loop has the error.
+bool beyond(double s, at::ScalarType type) {
+  return type != at::kDouble && std::isfinite(s) && std::abs(s) > std::numeric_limits<float>::max();
+}
+
 // True if the lists can go to the kernel: floating, ours, one dtype, and each tensor without gaps and laid out like its
 // peers.
 bool fast(at::ArrayRef<TensorList> lists, Scalars scalars) {
   const Tensor& first = lists[0][0];
   if (!at::isFloatingType(first.scalar_type()) || first.device().type() != kDevice) return false;
   for (const Scalar& s : scalars)
-    if (s.isComplex()) return false;
+    if (s.isComplex() || s.isBoolean() || beyond(s.toDouble(), first.scalar_type())) return false;
   for (size_t i = 0; i < lists[0].size(); i++) {
     const Tensor& leader = lists[0][i];
-    if (!leader.is_non_overlapping_and_dense()) return false;
+    if (!leader.is_non_overlapping_and_dense() || (leader.numel() == 0 && !leader.is_contiguous())) return false;
     for (const TensorList& list : lists) {
       const Tensor& t = list[i];
       if (t.scalar_type() != first.scalar_type() || t.device() != first.device() || t.layout() != at::kStrided ||

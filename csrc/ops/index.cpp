@@ -18,6 +18,7 @@
 #include <ATen/ops/unfold_backward_native.h>
 
 #include "bridge/checked.h"
+#include "bridge/conversions.h"
 #include "bridge/iterator.h"
 #include "bridge/operators.h"
 #include "bridge/structured.h"
@@ -105,6 +106,7 @@ void index_put_with_sort_stub(at::Tensor& self, const c10::List<std::optional<at
 // `self` in the iterator does not advance along the indexed dimension `dim`.
 void index_fill_stub(TensorIterator& iter, int64_t dim, int64_t size, int64_t stride, const at::Scalar& source) {
   if (iter.numel() == 0) return;
+  check_convertible(source, iter.dtype(0));
   const at::Tensor value = at::scalar_tensor(source, iter.tensor_base(0).options());
   IndexArgs args = from_iterator(iter, 0, 0, 1, {size}, {stride * static_cast<int64_t>(value.element_size())});
   args.name = "index_fill_";

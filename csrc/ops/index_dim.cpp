@@ -11,6 +11,7 @@
 #include <ATen/ops/scatter_reduce_native.h>
 
 #include "bridge/checked.h"
+#include "bridge/conversions.h"
 #include "bridge/operators.h"
 #include "bridge/structured.h"
 #include "ops/float8.h"
@@ -83,6 +84,7 @@ void scatter_stub(const Tensor& self, int64_t dim, const Tensor& index, const Te
 
 void scatter_fill_stub(const Tensor& self, int64_t dim, const Tensor& index, const at::Scalar& value) {
   refuse_rare("scatter_gather_scalar_cpu", self.scalar_type());
+  check_convertible(value, self.scalar_type());
   write_along("scatter", self, dim, index, at::scalar_tensor(value, self.options()), IndexWrite::assign);
 }
 
@@ -111,6 +113,7 @@ void scatter_reduce_stub(const Tensor& self, int64_t dim, const Tensor& index, c
 void scatter_scalar_reduce_stub(const Tensor& self, int64_t dim, const Tensor& index, const at::Scalar& value,
                                 const ReductionType& op) {
   check_reducible(self, op);
+  check_convertible(value, self.scalar_type());
   write_along("scatter_reduce", self, dim, index, at::scalar_tensor(value, self.options()), write_of(op));
 }
 
@@ -168,12 +171,13 @@ Tensor index_select(const Tensor& self, int64_t dim, const Tensor& index) {
 
 struct IndexAdd : at::meta::structured_index_add {
   void impl(const meta_return_ty& pre, const Tensor& self, int64_t, const Tensor& index, const Tensor& source,
-            const at::Scalar& alpha, const Tensor& out) {
+            const at::Scalar& scale, const Tensor& out) {
     if (!out.is_same(self)) out.copy_(self);
     TORCH_CHECK(out.dim() > 1 || source.dim() <= 1, "source.dim() (", source.dim(),
                 ") must one or zero for given self.dim() (", self.dim(), ")");
-    if (index.numel() == 0 || source.numel() == 0) return;
-    const bool scaled = !alpha.equal(1);
+    if (index.numel() == 0 || source.numel() == 0 || (out.numel() == 0 && out.dim() > 1)) return;
+    const bool scaled = !scale.equal(1);
+    const at::Scalar alpha = as_native_takes(scale, out.scalar_type());
     TORCH_CHECK_NOT_IMPLEMENTED(!c10::isBarebonesUnsignedType(out.scalar_type()) || !backend().synchronous(), '"',
                                 out.dim() > 1 && !scaled ? "scatter_gather_tensor_cpu" : "index_add_",
                                 "\" not implemented for '", out.scalar_type(), "'");
@@ -188,6 +192,12 @@ struct IndexAdd : at::meta::structured_index_add {
   }
 
  private:
+  // Of a fraction integers take what is before the point.
+  static at::Scalar as_native_takes(const at::Scalar& scale, at::ScalarType dtype) {
+    check_convertible(scale, dtype);
+    if (at::isIntegralType(dtype, false) && !scale.isIntegral(false)) return scale.toLong();
+    return held_by(dtype, scale);
+  }
   static void add(const Tensor& out, int64_t dim, const Tensor& index, const Tensor& source, bool scaled) {
     const Tensor longs = as_long(index);
     const auto run = [&] {

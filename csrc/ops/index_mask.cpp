@@ -8,6 +8,7 @@
 #include <torch/library.h>
 
 #include "bridge/checked.h"
+#include "bridge/conversions.h"
 #include "bridge/iterator.h"
 #include "bridge/operators.h"
 #include "bridge/tensor.h"
@@ -33,7 +34,7 @@ void masked_fill_stub(at::TensorIterator& iter, const at::Scalar& value) {
   AT_DISPATCH_V2(iter.dtype(0), "masked_fill", AT_WRAP([&] { (void)value.to<scalar_t>(); }),
                  AT_EXPAND(AT_ALL_TYPES_AND_COMPLEX), at::kBool, at::kHalf, at::kBFloat16, at::kComplexHalf,
                  AT_EXPAND(AT_BAREBONES_UNSIGNED_TYPES));
-  masked_fill_kernel(view_of(iter), to_scalar(value));
+  masked_fill_kernel(view_of(iter), to_scalar(held_by(iter.dtype(0), value)));
 }
 
 Tensor& masked_select_out(const Tensor& self, const Tensor& mask, Tensor& result) {

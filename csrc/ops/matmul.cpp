@@ -1,5 +1,5 @@
 // Matrix products. PyTorch's metas check the structured ones; whatever their layout, one kernel computes them all.
-// mv, matmul, linear, einsum, tensordot, outer and addr are PyTorch's composites of these.
+// mv, matmul, linear, einsum, tensordot and outer are PyTorch's composites of these.
 #include "bridge/checked.h"
 #include "ops/matmul.h"
 
@@ -7,6 +7,7 @@
 #include <ATen/ExpandUtils.h>
 #include <ATen/MemoryOverlap.h>
 #include <ATen/OpMathType.h>
+#include <ATen/native/LinearAlgebra.h>
 #include <ATen/ops/_addmm_activation_meta.h>
 #include <ATen/ops/addbmm_native.h>
 #include <ATen/ops/addmm_meta.h>
@@ -18,6 +19,7 @@
 
 #include "bridge/operators.h"
 #include "bridge/apart.h"
+#include "bridge/conversions.h"
 #include "bridge/tensor.h"
 #include "kernels/gemm.h"
 #include "ops/complex_half.h"
@@ -31,7 +33,6 @@ void check_dtype(const char* name, at::ScalarType dtype, const at::Scalar& alpha
                      (at::isIntegralType(dtype, false) && !at::isBarebonesUnsignedType(dtype)) ||
                      dtype == at::kComplexFloat || dtype == at::kComplexDouble;
   TORCH_CHECK_NOT_IMPLEMENTED(known && !at::isFloat8Type(dtype), '"', name, "\" not implemented for '", dtype, "'");
-  if (alpha.isIntegral(true) && beta.isIntegral(true)) return;
   AT_DISPATCH_ALL_TYPES_AND_COMPLEX_AND2(at::kHalf, at::kBFloat16, dtype, "matrix product", [&] {
     alpha.to<at::opmath_type<scalar_t>>();
     beta.to<at::opmath_type<scalar_t>>();
@@ -181,6 +182,9 @@ struct Addmv : at::meta::structured_addmv {
     // Native rounds beta to the dtype here, so that bool has it, too.
     const at::Scalar factor = out.scalar_type() == at::kBool ? at::Scalar(beta.toComplexDouble() != 0.0) : beta;
     if (out.numel() == 0 || is_beta_times_addend(out, mat.size(1), *addend, factor)) return;
+    if (backend().synchronous() &&
+        (out.scalar_type() == at::kHalf || out.scalar_type() == at::kBFloat16))  // here native takes them in 16 bits
+      for (const at::Scalar& s : {alpha, beta}) check_convertible(s, out.scalar_type());
     check_dtype("addmv_impl_cpu", out.scalar_type(), alpha, beta);
     matrix_product(out.unsqueeze(1), mat, vec.unsqueeze(1), addend->unsqueeze(1), alpha, beta);
   }
@@ -212,35 +216,20 @@ at::Tensor vdot(const at::Tensor& self, const at::Tensor& other) {
   return dot_product(self.is_complex() ? "vdot" : "dot", self.is_complex() ? self.conj() : self, other);
 }
 
-// PyTorch's composite leaves the vectors to outer, which has another message.
-void check_vectors(const at::Tensor& vec1, const at::Tensor& vec2) {
-  TORCH_CHECK(vec1.dim() == 1, "addr: Expected 1-D argument vec1, but got ", vec1.dim(), "-D");
-  TORCH_CHECK(vec2.dim() == 1, "addr: Expected 1-D argument vec2, but got ", vec2.dim(), "-D");
-}
-
-at::Tensor addr(const at::Tensor& self, const at::Tensor& vec1, const at::Tensor& vec2, const at::Scalar& beta,
-                const at::Scalar& alpha) {
-  check_vectors(vec1, vec2);
-  refuse_complex_half(at::result_type(vec1, vec2), "addr");
-  return at::native::math_addr(*at::expand_size(self, {vec1.size(0), vec2.size(0)}, "addr"), vec1, vec2, beta, alpha);
-}
-
-// The composite would also accept what native's TensorIterator refuses.
-at::Tensor& addr_out(const at::Tensor& self, const at::Tensor& vec1, const at::Tensor& vec2, const at::Scalar& beta,
-                     const at::Scalar& alpha, at::Tensor& out) {
-  check_vectors(vec1, vec2);
-  refuse_complex_half(at::result_type(vec1, vec2), "addr");
-  if (out.is_same(self)) return at::native::math_addr_out(self, vec1, vec2, beta, alpha, out);
-  at::assert_no_partial_overlap(out, self);
-  const auto addend = at::expand_size(self, {vec1.size(0), vec2.size(0)}, "addr");
-  return at::native::math_addr_out(*addend, vec1, vec2, beta, alpha, out);
-}
-
-// PyTorch's composite would take self of any shape that broadcasts; native does not, in place.
-at::Tensor& addr_(at::Tensor& self, const at::Tensor& vec1, const at::Tensor& vec2, const at::Scalar& beta,
-                  const at::Scalar& alpha) {
-  TORCH_CHECK(self.dim() == 2, "2D tensor expected, got ", self.dim(), "D tensor for input");
-  return at::addr_out(self, self, vec1, vec2, beta, alpha);
+// A column, a row and what their product is added to, as PyTorch's addr has prepared them.
+void addr_stub(at::TensorIterator& iter, const at::Scalar& self_scale, const at::Scalar& scale) {
+  const at::ScalarType dtype = iter.common_dtype();
+  refuse_as_native("addr", dtype);
+  for (const at::Scalar& s : {self_scale, scale}) check_convertible(s, dtype);
+  const at::Scalar beta = held_by(dtype, self_scale), alpha = held_by(dtype, scale);
+  at::Tensor sum = at::mul(iter.tensor(2).to(dtype), iter.tensor(3).to(dtype));
+  if (!alpha.equal(1)) sum = sum.mul(alpha);
+  if (beta.equal(1)) {
+    sum = at::add(iter.tensor(1), sum);
+  } else if (!beta.equal(0)) {
+    sum = at::add(at::mul(iter.tensor(1), beta), sum);
+  }
+  iter.tensor(0).copy_(sum);
 }
 
 }  // namespace
@@ -261,6 +250,13 @@ at::Tensor linear_forward(const at::Tensor& input, const at::Tensor& weight, con
   return out;
 }
 
+}  // namespace minitorch
+
+namespace at::native {
+REGISTER_PRIVATEUSE1_DISPATCH(addr_stub, &minitorch::addr_stub)
+}  // namespace at::native
+
+namespace minitorch {
 MT_OPERATORS(aten, PrivateUse1, m) {
   structured_apart<Mm>(m, "mm", nullptr, "mm.out");
   structured_apart<Addmm>(m, "addmm", "addmm_", "addmm.out");
@@ -270,9 +266,9 @@ MT_OPERATORS(aten, PrivateUse1, m) {
   structured_apart<Addmv>(m, "addmv", "addmv_", "addmv.out");
   m.impl("dot", MT_CHECKED(dot));
   m.impl("vdot", MT_CHECKED(vdot));
-  m.impl("addr", MT_CHECKED(addr));
-  m.impl("addr.out", MT_CHECKED(addr_out));
-  m.impl("addr_", MT_CHECKED(addr_));
+  m.impl("addr", MT_CHECKED(at::native::addr));
+  m.impl("addr.out", MT_CHECKED(at::native::addr_out));
+  m.impl("addr_", MT_CHECKED(at::native::addr_));
   m.impl("addbmm", MT_CHECKED(at::native::addbmm));
   m.impl("addbmm_", MT_CHECKED(at::native::addbmm_));
   m.impl("addbmm.out", MT_CHECKED(at::native::addbmm_out));

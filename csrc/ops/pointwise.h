@@ -4,10 +4,12 @@
 #include <ATen/TensorIterator.h>
 #include <ATen/native/DispatchStub.h>
 
+#include "bridge/conversions.h"
 #include "bridge/iterator.h"
 #include "bridge/structured.h"
 #include "kernels/pointwise.h"
 #include "ops/complex_half.h"
+#include "runtime/backend.h"
 
 namespace minitorch {
 
@@ -15,11 +17,44 @@ inline Scalar kernel_scalar(const at::Scalar& s) { return to_scalar(s); }
 inline Scalar kernel_scalar(double s) { return Scalar(s); }
 inline Scalar kernel_scalar(int64_t s) { return Scalar(s); }
 
+// Native converts an operator's numbers to the type that it computes in, and refuses those beyond its range. For 16-bit
+// floats that is float, but where native CPU bounds or replaces elements it is theirs.
+template <class S>
+void check_parameter(PointwiseOp op, at::ScalarType dtype, int place, const S& value) {
+  if constexpr (std::is_same_v<S, at::Scalar>) {
+    if (op == PointwiseOp::pow_scalar && !at::isIntegralType(dtype, true)) return;
+    const bool narrow = op == PointwiseOp::clamp || op == PointwiseOp::clamp_min || op == PointwiseOp::clamp_max ||
+                        op == PointwiseOp::hardshrink || op == PointwiseOp::logit ||
+                        op == PointwiseOp::logit_backward || (op == PointwiseOp::threshold && place == 1);
+    if (!narrow || !backend().synchronous()) {
+      if (dtype == at::kHalf || dtype == at::kBFloat16) dtype = at::kFloat;
+      if (dtype == at::kComplexHalf) dtype = at::kComplexFloat;
+    }
+    check_convertible(value, dtype);
+  }
+}
+
+// The same for all numbers of a call.
+template <class... A>
+void check_parameters(PointwiseOp op, const at::TensorIteratorBase& iter, const A&... scalars) {
+  const at::ScalarType last = iter.dtype(iter.ntensors() - 1), common = iter.common_dtype();
+  try {
+    int place = 0;
+    (check_parameter(op, common == at::ScalarType::Undefined ? last : common, place++, scalars), ...);
+  } catch (const std::exception&) {
+    PointwiseView nothing = view_of(iter);
+    nothing.numel = 0;
+    if (backend().synchronous()) pointwise_kernel(op, nothing, {});  // a dtype without a kernel is said first
+    throw;
+  }
+}
+
 // Runs an operator over an iterator's operands, with its scalar arguments.
 template <class... A>
 void run_pointwise(PointwiseOp op, const at::TensorIteratorBase& iter, const A&... scalars) {
-  // Of dtypes that native has few operators for it says so for no elements, too; so will the kernel.
-  if (iter.numel() == 0 && !refuses_rare(iter.dtype(iter.ntensors() - 1))) return;
+  if constexpr ((std::is_same_v<A, at::Scalar> || ...)) check_parameters(op, iter, scalars...);
+  // The CPU's kernel refuses a dtype for no elements, too, as native does.
+  if (iter.numel() == 0 && !backend().synchronous()) return;
   if (C10_UNLIKELY(iter.dtype(1) == at::kComplexHalf || iter.dtype(iter.ntensors() - 1) == at::kComplexHalf))
     check_complex_half(iter.dtype(0), op);
   pointwise_kernel(op, view_of(iter), PointwiseParams{{kernel_scalar(scalars)...}});
@@ -33,7 +68,7 @@ void pointwise_stub(Iterator& iter, A... scalars) {
 
 // For operators that do not promote: the kernel computes in the dtype of the (first) output.
 inline void run_in_output_dtype(PointwiseOp op, const at::TensorIteratorBase& iter) {
-  if (iter.numel() == 0) return;
+  if (iter.numel() == 0 && !backend().synchronous()) return;
   PointwiseView v = view_of(iter);
   v.compute = v.dtype[0];
   pointwise_kernel(op, v, {});

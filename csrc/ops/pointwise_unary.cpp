@@ -71,7 +71,7 @@ void nan_to_num_stub(at::TensorIteratorBase& iter, std::optional<double> nan, st
 }
 
 void frexp_stub(at::TensorIteratorBase& iter) {
-  if (iter.numel() == 0) return;
+  if (iter.numel() == 0 && !backend().synchronous()) return;
   PointwiseView v = view_of(iter);
   v.compute = v.dtype[2];
   pointwise_kernel(PointwiseOp::frexp, v, {});

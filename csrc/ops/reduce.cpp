@@ -33,6 +33,7 @@
 
 #include <limits>
 
+#include "bridge/conversions.h"
 #include "bridge/iterator.h"
 #include "bridge/operators.h"
 #include "bridge/structured.h"
@@ -43,7 +44,10 @@ void reduce(ReduceOp op, const at::Tensor& self, at::OptionalIntArrayRef dims, b
             const ReduceParams& params, const at::Tensor& out, const at::Tensor& out2) {
   // Reading as `dtype` is the same as converting first unless the loops compute in a wider type.
   const DType wanted = to_dtype(dtype);
-  if (op == ReduceOp::sum || op == ReduceOp::mean || op == ReduceOp::prod) refuse_complex_half(dtype, "reduce");
+  if (op == ReduceOp::sum || op == ReduceOp::mean || op == ReduceOp::prod) {
+    refuse_complex_half(dtype, "reduce");
+    warn_if_imaginary_parts_go(self.scalar_type(), dtype);
+  }
   const bool converts = self.scalar_type() != dtype;
   const bool exact = wanted == compute_dtype(wanted) && (!is_integral(wanted) || wanted == DType::I64);
   const bool only_zeros_count = op == ReduceOp::any || op == ReduceOp::all || op == ReduceOp::count_nonzero;
@@ -95,7 +99,8 @@ struct Mean : at::meta::structured_mean_dim {
                 out.scalar_type());
     at::assert_no_internal_overlap(out);
     if (self.numel() == 0) {
-      out.fill_(std::numeric_limits<double>::quiet_NaN());
+      constexpr double nan = std::numeric_limits<double>::quiet_NaN();
+      out.fill_(out.is_complex() ? at::Scalar(c10::complex<double>(nan, nan)) : at::Scalar(nan));
     } else {
       // Of wider numbers the mean to be of 16 bits is rounded once, at the end, and their sum may exceed the range.
       const bool narrows = at::isReducedFloatingType(out.scalar_type()) && self.scalar_type() != out.scalar_type();

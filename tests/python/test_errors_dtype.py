@@ -9,7 +9,7 @@ import torch
 from torch.testing._internal.common_methods_invocations import op_db
 from torch.utils import _pytree
 
-from tests.python.twin import DEVICE
+from tests.python.twin import ASYNCHRONOUS, DEVICE, check, check_error, error_of
 
 DTYPES = [torch.int64, torch.complex64, torch.bool, torch.uint32]
 LARGEST = 1 << 12
@@ -23,7 +23,6 @@ NAMES_BY_PATH = {
 }
 # Checks of ours that native makes later, or of another kind.
 OTHER_WORDS = {
-    "addr": "native has a kernel for it, ours is made of others",
     "index_fill": "the value is converted first, and does not fit",
     "_unsafe_masked_index": "the value is converted first, and does not fit",
     "isin": "the sort that it uses refuses first",
@@ -108,3 +107,26 @@ def test_inner_operators_do_not_hide_the_outer_one():
         torch.logcumsumexp(torch.ones(3, dtype=torch.int64, device=DEVICE), 0)
     with pytest.raises(NotImplementedError, match=r"^\"cummax_cpu\" not implemented for 'ComplexFloat'$"):
         torch.cummax(torch.ones(3, dtype=torch.complex64, device=DEVICE), 0)
+
+
+@pytest.mark.skipif(ASYNCHRONOUS, reason="the kernels on a GPU are not asked")
+@pytest.mark.parametrize("dtype", [torch.complex64, torch.bool, torch.int64, torch.uint16, torch.float8_e5m2], ids=str)
+@pytest.mark.parametrize(
+    "name", ["erf", "frac", "gcd", "lt", "atan2", "fmod", "bitwise_and", "i0", "sign", "ldexp", "frexp"]
+)
+def test_no_elements_are_refused_as_many_are(name, dtype):
+    f = getattr(torch, name)
+    x = torch.ones(0, 3).to(dtype)
+    operands = [x] if name in ("erf", "frac", "i0", "sign", "frexp") else [x, x]
+    if error_of(f, *operands) is None:
+        check(f, *operands)
+    else:
+        check_error(f, *operands)
+
+
+@pytest.mark.skipif(ASYNCHRONOUS, reason="native CUDA counts integers")
+@pytest.mark.parametrize("dtype", [torch.uint8, torch.int64], ids=str)
+def test_histc_counts_floats_only(dtype):
+    check_error(lambda x: x.histc(3), torch.arange(6).to(dtype))
+    check_error(lambda x: x.histc(3, 0, 0), torch.arange(0).to(dtype))
+    check_error(lambda x: x.histc(3, 0, 2**70), torch.arange(6).to(dtype))

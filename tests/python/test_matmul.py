@@ -307,6 +307,13 @@ ERRORS = [
     lambda d, a, b, v: torch.addr(a, a, v),
     lambda d, a, b, v: torch.addr(a, v, v[0]),
     lambda d, a, b, v: torch.addr(a, v, a, out=torch.empty_like(a)),
+    lambda d, a, b, v: torch.addr(a, v[:2], v),
+    lambda d, a, b, v: a.clone().addr_(v[:2], v),
+    lambda d, a, b, v: a[0].clone().addr_(a, v),
+    lambda d, a, b, v: torch.addr(a, v, v, alpha=True),
+    lambda d, a, b, v: torch.addr(a.int(), v.int(), v.int(), beta=0.5),
+    lambda d, a, b, v: torch.addr(a, v, v, out=torch.empty(1, 4, device=d).expand(4, 4)),
+    lambda d, a, b, v: torch.addr(a, v, v, out=a.int()),
     lambda d, a, b, v: torch.nn.functional.linear(a, b.double()),
     lambda d, a, b, v: torch.nn.functional.linear(a, b[:, :2]),
     lambda d, a, b, v: torch.nn.functional.linear(a, b, v[:2]),
@@ -321,6 +328,25 @@ def test_errors_are_natives(case):
     with pytest.raises(type(expected.value)) as actual:
         ERRORS[case](DEVICE, *(t.to(DEVICE) for t in host))
     assert str(actual.value).split("\n")[0] == str(expected.value).split("\n")[0]
+
+
+@pytest.mark.parametrize("dtype", [torch.bool, torch.uint16, torch.int64, torch.float32, torch.complex64], ids=str)
+def test_sums_of_nothing_have_every_dtype(dtype):
+    a, b, c = (torch.ones(shape).to(dtype) for shape in ((3, 0), (0, 2), (3, 2)))
+    for fn, operands in (
+        (torch.mm, (a, b)),
+        (torch.bmm, (a[None], b[None])),
+        (lambda *t: torch.addmm(*t, beta=0), (c, a, b)),
+        (torch.matmul, (a, b)),
+    ):
+        expected, actual = fn(*operands), fn(*(t.to(DEVICE) for t in operands))
+        assert actual.dtype == expected.dtype and torch.equal(actual.cpu(), expected)
+    if dtype == torch.bool:
+        for t in (c, c.to(DEVICE)):
+            with pytest.raises(RuntimeError, match="result type Long can't be cast to the desired output type Bool"):
+                torch.addmm(t, a.to(t.device), b.to(t.device))
+    else:
+        assert torch.equal(torch.addmm(c.to(DEVICE), a.to(DEVICE), b.to(DEVICE)).cpu(), torch.addmm(c, a, b))
 
 
 def test_mixed_devices():

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from tests.python.twin import DEVICE, assert_same_error, error_of
+from tests.python.twin import ASYNCHRONOUS, DEVICE, assert_same_error, error_of
 
 OPAQUE = [
     *(torch.bits8, torch.bits16, torch.bits1x8, torch.bits2x4, torch.bits4x2),
@@ -68,3 +68,17 @@ def test_refusals(name, dtype):
 def test_unique(size, dtype):
     x = torch.ones(size).to(dtype)
     assert_same_error(error_of(torch.unique, x.to(DEVICE)), error_of(torch.unique, x))
+
+
+@pytest.mark.parametrize("dtype", [torch.uint8, torch.uint16, torch.uint32, torch.uint64], ids=str)
+@pytest.mark.parametrize(
+    "source", [torch.float32, torch.float64, torch.float16, torch.bfloat16, torch.complex64], ids=str
+)
+def test_negative_numbers_wrap_to_unsigned_integers(source, dtype):
+    if ASYNCHRONOUS:
+        pytest.skip("on a GPU they become zero")
+    bounds = {torch.uint32: [-70000.0, 3e9, 4.2e9], torch.uint64: [-3e9, -9e18, 1e18, 1.8e19]}.get(dtype, [])
+    numbers = torch.tensor([-2.5, -1.0, -0.5, -129.0, 0.0, 7.9, 200.0, *bounds], dtype=torch.float64)
+    x = numbers[numbers.abs() < torch.finfo(source).max].to(source).repeat(40)
+    for layout in (x, x[::3], x[:1].expand(70)):
+        assert torch.equal(layout.to(DEVICE).to(dtype).cpu(), layout.to(dtype))

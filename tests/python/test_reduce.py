@@ -1,6 +1,8 @@
 """Reductions against native CPU: values, dtypes, layouts, empty and 0-dim inputs, out=, errors."""
 
 import math
+import subprocess
+import sys
 
 import pytest
 import torch
@@ -318,3 +320,19 @@ def test_a_narrow_mean_sums_what_it_was_given(dtype):
 @pytest.mark.parametrize("dtype", [torch.bool, torch.float8_e5m2, torch.uint32])
 def test_dtypes_without_a_trace(dtype):
     check_error(torch.trace, torch.ones(3, 3).to(dtype))
+
+
+@pytest.mark.parametrize("reduce", ["sum", "mean", "prod"])
+def test_a_real_sum_of_complex_numbers_warns(reduce):
+    script = (
+        "import sys, torch, minitorch_backend\n"
+        f"torch.ones(3, dtype=torch.complex64, device=sys.argv[1]).{reduce}(0, dtype=torch.float64)"
+    )
+    for device in ("cpu", "minitorch"):  # it warns once a process
+        done = subprocess.run([sys.executable, "-c", script, device], capture_output=True, text=True, check=True)
+        assert "discards the imaginary part" in done.stderr
+
+
+def test_an_empty_complex_mean_is_nan_in_both_parts():
+    check(lambda t: torch.view_as_real(t.mean()), torch.zeros(0, dtype=torch.complex64))
+    check(lambda t: torch.view_as_real(t.mean(0)), torch.zeros(0, 2, dtype=torch.complex128))

@@ -12,6 +12,28 @@ namespace minitorch {
 inline namespace MINITORCH_ARCH {
 namespace {
 
+// convert(), with the unsigned integers that native CPU makes of negative numbers: they wrap, -2.5 becomes 2^32 - 2.
+// The language leaves them open, and instructions of AVX-512 would make all of them the largest. Beyond the range,
+// infinities and NaN too, it is as from compiled code without these instructions.
+template <class To, class From>
+MT_INLINE To convert_wrapped(From x) {
+  if constexpr (!std::is_same_v<To, uint32_t> && !std::is_same_v<To, uint64_t>) {
+    return convert<To>(x);
+  } else if constexpr (is_complex_v<From>) {
+    return convert_wrapped<To>(x.re);
+  } else if constexpr (is_half_v<From>) {
+    return convert_wrapped<To>(static_cast<float>(x));
+  } else if constexpr (std::is_floating_point_v<From>) {
+    using Signed = std::make_signed_t<To>;
+    constexpr From half_range = static_cast<From>(To(1) << (8 * sizeof(To) - 1));
+    const bool high = x >= half_range;
+    const To low_bits = static_cast<To>(static_cast<Signed>(high ? x - half_range : x));
+    return high ? low_bits ^ (To(1) << (8 * sizeof(To) - 1)) : low_bits;
+  } else {
+    return convert<To>(x);
+  }
+}
+
 // n contiguous conversions. Half needs its instructions by name: the scalar ones do not vectorise.
 template <class To, class From>
 MT_INLINE void convert_contiguous(To* MT_RESTRICT d, const From* MT_RESTRICT s, int64_t n) {
@@ -33,7 +55,7 @@ MT_INLINE void convert_contiguous(To* MT_RESTRICT d, const From* MT_RESTRICT s, 
     const uint8_t* MT_RESTRICT bytes = reinterpret_cast<const uint8_t*>(s);
     for (; i < n; i++) to[i] = convert<Write>(static_cast<uint8_t>(bytes[i] != 0));
   } else {
-    for (; i < n; i++) to[i] = static_cast<Write>(convert<To>(s[i]));
+    for (; i < n; i++) to[i] = static_cast<Write>(convert_wrapped<To>(s[i]));
   }
 }
 
@@ -43,7 +65,7 @@ void load(void* dst, const void* src, int64_t stride, int64_t n) {
   if (stride == static_cast<int64_t>(sizeof(From))) {
     convert_contiguous(d, static_cast<const From*>(src), n);
   } else if (stride == 0) {
-    const To value = convert<To>(*static_cast<const From*>(src));
+    const To value = convert_wrapped<To>(*static_cast<const From*>(src));
     if constexpr (is_half_v<To>) {  // GCC has no vector type for a store of the class
       uint16_t* MT_RESTRICT bits = static_cast<uint16_t*>(dst);
       for (int64_t i = 0; i < n; i++) bits[i] = value.bits;
@@ -52,7 +74,7 @@ void load(void* dst, const void* src, int64_t stride, int64_t n) {
     }
   } else {
     const char* s = static_cast<const char*>(src);
-    for (int64_t i = 0; i < n; i++) d[i] = convert<To>(*reinterpret_cast<const From*>(s + i * stride));
+    for (int64_t i = 0; i < n; i++) d[i] = convert_wrapped<To>(*reinterpret_cast<const From*>(s + i * stride));
   }
 }
 
@@ -63,7 +85,7 @@ void store(void* dst, int64_t stride, const void* src, int64_t n) {
     convert_contiguous(static_cast<To*>(dst), s, n);
   } else {
     char* d = static_cast<char*>(dst);
-    for (int64_t i = 0; i < n; i++) *reinterpret_cast<To*>(d + i * stride) = convert<To>(s[i]);
+    for (int64_t i = 0; i < n; i++) *reinterpret_cast<To*>(d + i * stride) = convert_wrapped<To>(s[i]);
   }
 }
 

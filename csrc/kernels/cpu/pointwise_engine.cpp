@@ -23,20 +23,25 @@ struct Staging {
   StoreFn store;       // output: (16-bit) compute type to memory
 };
 
-// True if some element of operand k is zero.
-bool any_zero(const PointwiseView& v, int k) {
+// True if some element of operand k is zero once it has the type that the block works on: 256 is, as an int8.
+bool any_zero(const PointwiseView& v, int k, DType type) {
   PointwiseView one = v;
   one.num_operands = 1;
   one.data[0] = v.data[k];
   for (int d = 0; d < v.ndim; d++) one.strides[0][d] = v.strides[k][d];
-  const LoadFn load = load_fn(v.dtype[k], DType::Bool);
+  const bool converts = v.dtype[k] != type;
+  const LoadFn load = load_fn(v.dtype[k], type), test = load_fn(type, DType::Bool);
+  const auto size = static_cast<int64_t>(size_of(type));
   std::atomic<bool> found{false};
   for_each_row(one, [&](char* const* ptrs, int64_t n) {
     alignas(64) bool nonzero[kBlock];
+    alignas(64) char converted[kBlock * 16];
     const int64_t stride = v.ndim > 0 ? one.strides[0][0] : 0;
     for (int64_t i = 0; i < n; i += kBlock) {
       const int64_t m = stride == 0 ? 1 : std::min(kBlock, n - i);
-      load(nonzero, ptrs[0] + i * stride, stride, m);
+      const char* const from = ptrs[0] + i * stride;
+      if (converts) load(converted, from, stride, m);
+      test(nonzero, converts ? converted : from, converts ? size : stride, m);
       bool all = true;
       for (int64_t j = 0; j < m; j++) all &= nonzero[j];
       if (!all) found.store(true, std::memory_order_relaxed);
@@ -294,7 +299,7 @@ void scale_rows(const PointwiseView& v, const Block& block, const PointwiseParam
 }  // namespace
 
 void run_pointwise(const PointwiseView& v, const Block& block, const PointwiseParams& params) {
-  if (block.refuses_zero && any_zero(v, 2)) throw std::runtime_error("ZeroDivisionError");
+  if (block.refuses_zero && any_zero(v, 2, block.types[2])) throw std::runtime_error("ZeroDivisionError");
   if (const int scale = row_scale(v, block)) return scale_rows(v, block, params, scale);
   Staging staging[kMaxOperands];
   const bool half = is_half(v.compute);
