@@ -13,7 +13,7 @@ from torch._subclasses.fake_impls import op_implementations_dict
 def _in_order_of(like: torch.Tensor, sizes: tuple[Any, ...]) -> torch.Tensor:
     """A tensor of these sizes whose dimensions lie in memory in the order that those of ``like`` have."""
     strides, step = [0] * len(sizes), 1
-    for d in reversed(sorted(range(len(sizes)), key=lambda d: like.stride(d), reverse=True)):
+    for d in sorted(reversed(range(len(sizes))), key=like.stride):
         strides[d], step = step, step * sizes[d]
     return like.new_empty_strided(sizes, strides)
 

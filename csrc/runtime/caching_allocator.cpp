@@ -33,12 +33,9 @@ CachingAllocator::CachingAllocator(Backend& backend, int device, Options options
 CachingAllocator::~CachingAllocator() {
   for (const Pending& pending : pending_) backend_.destroy_event(pending.event);
   for (const auto& [base, segment] : segments_) {
-    if (AddressRange* const range = segment->range; range != nullptr) {
+    if (segment->range != nullptr) {
       backend_.system_decommit(device_, segment->base, segment->size);
-      if (--range->segments == 0) {
-        backend_.release_addresses(device_, range->base, range->size);
-        delete range;
-      }
+      leave(segment->range);
     } else {
       system_free(segment->base, segment->size);
     }

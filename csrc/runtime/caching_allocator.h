@@ -104,6 +104,7 @@ class CachingAllocator {
   size_t shrink(Block* block);
   Segment* add_segment(void* base, size_t size, Block* first, AddressRange* range, bool large);
   void drop_segment(Segment* segment, Pool& pool);
+  void leave(AddressRange* range);
   void put_free(Block* block);
   void flush_quick_lists();
   size_t release_free_segments(size_t enough = SIZE_MAX);

@@ -57,6 +57,8 @@ struct AddressRange {
   size_t size = 0;
   char* end = nullptr;  // of the last segment
   int segments = 0;
+
+  size_t room() const { return size - (end - base); }
 };
 
 struct Segment {

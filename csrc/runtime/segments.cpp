@@ -25,16 +25,22 @@ Segment* CachingAllocator::add_segment(void* base, size_t size, Block* first, Ad
   return segment;
 }
 
-// Forgets a segment that has no memory any more, and its range of addresses with the last one there.
+// One segment fewer in a range, which goes with the last.
+void CachingAllocator::leave(AddressRange* range) {
+  if (--range->segments > 0) return;
+  backend_.release_addresses(device_, range->base, range->size);
+  delete range;
+}
+
+// Forgets a segment that has no memory any more.
 void CachingAllocator::drop_segment(Segment* segment, Pool& pool) {
   stats_.segment.decrease(pool.large, 1);
   segments_.erase(reinterpret_cast<uintptr_t>(segment->base));
-  AddressRange* const range = segment->range;
+  if (AddressRange* const range = segment->range; range != nullptr) {
+    if (range == pool.growing && range->segments == 1) pool.growing = nullptr;
+    leave(range);
+  }
   delete segment;
-  if (range == nullptr || --range->segments > 0) return;
-  backend_.release_addresses(device_, range->base, range->size);
-  if (pool.growing == range) pool.growing = nullptr;
-  delete range;
 }
 
 // The segment that ends where a range grows.
@@ -50,7 +56,7 @@ bool CachingAllocator::expand(Pool& pool, size_t size, const std::shared_ptr<voi
   Block* last = range != nullptr ? end_of(*range)->first : nullptr;
   while (last != nullptr && last->after != nullptr) last = last->after;
   size_t tail = last != nullptr && last->state == Block::State::free ? last->size : 0;
-  if (range != nullptr && round_up(size - tail, kSegmentAlignment) > range->size - (range->end - range->base)) {
+  if (range != nullptr && round_up(size - tail, kSegmentAlignment) > range->room()) {
     range = nullptr;  // holes have used the addresses up: others are taken
     last = nullptr;
     tail = 0;
@@ -63,8 +69,8 @@ bool CachingAllocator::expand(Pool& pool, size_t size, const std::shared_ptr<voi
     fresh.base = fresh.end = static_cast<char*>(backend_.reserve_addresses(device_, fresh.size));
     if (fresh.base == nullptr) return false;
   }
-  char* const end = range != nullptr ? range->end : fresh.base;
-  const size_t room = range != nullptr ? range->size - (range->end - range->base) : fresh.size;
+  char* const end = range != nullptr ? range->end : fresh.end;
+  const size_t room = range != nullptr ? range->room() : fresh.room();
   const size_t reserved = static_cast<size_t>(stats_.reserved_bytes.stat[PoolStat::kAll].current);
   for (const size_t bytes : {std::max(exact, kSmallestGrowth[pool.large]), exact}) {
     if (reserved + bytes > limit_ || bytes > room || !backend_.system_commit(device_, end, bytes)) continue;

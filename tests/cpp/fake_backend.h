@@ -12,7 +12,6 @@
 #include <cstring>
 #include <random>
 #include <set>
-#include <set>
 #include <stdexcept>
 #include <thread>
 

@@ -216,6 +216,22 @@ bool streams(const PointwiseView& v) {
   return true;
 }
 
+// Calls f(buffer, ptrs, i, n) for n elements of the output from element i of ptrs on, which f puts into the buffer;
+// they are written around the cache.
+template <class F>
+void for_each_streamed(const PointwiseView& v, const F& f) {
+  const int64_t size = static_cast<int64_t>(size_of(v.dtype[0]));
+  for_each_row(v, [&](char* const* ptrs, int64_t n) {
+    alignas(64) char buffer[kBlock * 16];
+    for (int64_t i = 0; i < n; i += kBlock) {
+      const int64_t m = std::min(kBlock, n - i);
+      f(static_cast<char*>(buffer), ptrs, i, m);
+      stream_copy(ptrs[0] + i * size, buffer, m * size);
+    }
+    stream_fence();
+  });
+}
+
 // Short rows of which some operands repeat the same one (a bias): those are unrolled into a buffer of several rows, so
 // that the loop is called for as many at once.
 constexpr int64_t kShortRow = 256;
@@ -281,19 +297,12 @@ void scale_rows(const PointwiseView& v, const Block& block, const PointwiseParam
     });
     return;
   }
-  const int64_t size = v.strides[0][0];
-  const bool around_cache = streams(v);
-  for_each_row(v, [&](char* const* ptrs, int64_t n) {
+  const auto piece = [&](char* out, char* const* ptrs, int64_t i, int64_t n) {
     const char* const element = scalar != nullptr ? scalar : ptrs[scale];
-    if (!around_cache) return block.scale_rows(params, {ptrs[0], element, ptrs[other], 0, 0, n, 1, scale == 1});
-    alignas(64) char buffer[kBlock * sizeof(double)];
-    for (int64_t i = 0; i < n; i += kBlock) {
-      const int64_t m = std::min(kBlock, n - i);
-      block.scale_rows(params, {buffer, element, ptrs[other] + i * size, 0, 0, m, 1, scale == 1});
-      stream_copy(ptrs[0] + i * size, buffer, m * size);
-    }
-    stream_fence();
-  });
+    block.scale_rows(params, {out, element, ptrs[other] + i * v.strides[other][0], 0, 0, n, 1, scale == 1});
+  };
+  if (streams(v)) return for_each_streamed(v, piece);
+  for_each_row(v, [&](char* const* ptrs, int64_t n) { piece(ptrs[0], ptrs, 0, n); });
 }
 
 }  // namespace
@@ -312,19 +321,11 @@ void run_pointwise(const PointwiseView& v, const Block& block, const PointwisePa
     all_direct = all_direct && staging[k].direct;
   }
   if (all_direct && streams(v)) {
-    const int64_t size = static_cast<int64_t>(size_of(v.dtype[0]));
-    for_each_row(v, [&](char* const* ptrs, int64_t n) {
-      alignas(64) char buffer[kBlock * 16];
+    for_each_streamed(v, [&](char* buffer, char* const* ptrs, int64_t i, int64_t n) {
       char* at[kMaxOperands];
-      for (int k = 0; k < v.num_operands; k++) at[k] = ptrs[k];
       at[0] = buffer;
-      for (int64_t i = 0; i < n; i += kBlock) {
-        const int64_t m = std::min(kBlock, n - i);
-        block.run(params, at, m);
-        stream_copy(ptrs[0] + i * size, buffer, m * size);
-        for (int k = 1; k < v.num_operands; k++) at[k] += m * static_cast<int64_t>(size_of(v.dtype[k]));
-      }
-      stream_fence();
+      for (int k = 1; k < v.num_operands; k++) at[k] = ptrs[k] + i * static_cast<int64_t>(size_of(v.dtype[k]));
+      block.run(params, at, n);
     });
   } else if (all_direct && repeats_a_row(v)) {
     run_repeated_row(v, block, params);
