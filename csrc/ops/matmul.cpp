@@ -7,6 +7,7 @@
 #include <ATen/ExpandUtils.h>
 #include <ATen/MemoryOverlap.h>
 #include <ATen/OpMathType.h>
+#include <ATen/TensorIterator.h>
 #include <ATen/ops/_addmm_activation_meta.h>
 #include <ATen/ops/addbmm_native.h>
 #include <ATen/ops/addmm_meta.h>
@@ -92,11 +93,17 @@ void matrix_product(const at::Tensor& out, const at::Tensor& a_in, const at::Ten
 
 namespace {
 
+// Native first copies the addend to the output, which refuses one whose elements share memory before any dtype is.
+void check_copied(const at::Tensor& out, const at::Scalar& beta) {
+  if (beta.toComplexDouble() != 0.0) at::assert_no_internal_overlap(out);
+}
+
 void product_2d(const char* name, const at::Tensor& out, const at::Tensor& a, const at::Tensor& b, const at::Tensor& d,
                 const at::Scalar& alpha, const at::Scalar& beta) {
   TORCH_CHECK(a.dtype() == b.dtype(), "expected m1 and m2 to have the same dtype, but got: ", a.dtype(),
               " != ", b.dtype());
   if (out.numel() == 0) return;
+  if (d.defined()) check_copied(out, beta);
   if (at::isFloat8Type(out.scalar_type()) && out.scalar_type() != at::kFloat8_e8m0fnu) {
     // As native's: summed in float, rounded once.
     const at::Tensor wide_a = a.to(at::kFloat), wide_b = b.to(at::kFloat);
@@ -110,7 +117,11 @@ void product_2d(const char* name, const at::Tensor& out, const at::Tensor& a, co
 void product_3d(const char* name, const at::Tensor& out, const at::Tensor& a, const at::Tensor& b, const at::Tensor& d,
                 const at::Scalar& alpha, const at::Scalar& beta) {
   if (out.numel() == 0) return;
-  check_dtype(name, out.scalar_type(), alpha, beta);
+  // Native multiplies large matrices by other kernels.
+  const auto dtype = out.scalar_type();
+  if (a.size(2) * out.size(1) * out.size(2) >= 400)
+    name = at::isFloatingType(dtype) || at::isComplexType(dtype) ? "baddbmm_with_gemm" : "addmm_impl_cpu_";
+  check_dtype(name, dtype, alpha, beta);
   TORCH_CHECK(a.scalar_type() == b.scalar_type(), "expected scalar type ", a.scalar_type(), " but found ",
               b.scalar_type());
   matrix_product(out, a, b, d, alpha, beta);
@@ -166,8 +177,12 @@ struct Addmv : at::meta::structured_addmv {
             const at::Scalar& alpha, const at::Tensor& out) {
     const auto addend = at::expand_size(self, {mat.size(0)});
     if (out.numel() == 0) return;
+    check_copied(out, beta);
     check_dtype("addmv_impl_cpu", out.scalar_type(), alpha, beta);
-    matrix_product(out.unsqueeze(1), mat, vec.unsqueeze(1), addend->unsqueeze(1), alpha, beta);
+    // Where all sums go to one element, the last one stays.
+    const int64_t first = out.stride(0) == 0 ? out.size(0) - 1 : 0, rows = out.size(0) - first;
+    matrix_product(out.narrow(0, first, rows).unsqueeze(1), mat.narrow(0, first, rows), vec.unsqueeze(1),
+                   addend->narrow(0, first, rows).unsqueeze(1), alpha, beta);
   }
 };
 
@@ -197,25 +212,45 @@ at::Tensor vdot(const at::Tensor& self, const at::Tensor& other) {
   return dot_product(self.is_complex() ? "vdot" : "dot", self.is_complex() ? self.conj() : self, other);
 }
 
-// PyTorch's composite leaves the vectors to outer, which has another message.
-void check_vectors(const at::Tensor& vec1, const at::Tensor& vec2) {
+// PyTorch's composite leaves the vectors to outer, which has another message, and takes any factor.
+void check_addr(const at::Tensor& self, const at::Tensor& vec1, const at::Tensor& vec2, const at::Scalar& beta,
+                const at::Scalar& alpha) {
   TORCH_CHECK(vec1.dim() == 1, "addr: Expected 1-D argument vec1, but got ", vec1.dim(), "-D");
   TORCH_CHECK(vec2.dim() == 1, "addr: Expected 1-D argument vec2, but got ", vec2.dim(), "-D");
+  const auto dtype = at::result_type(at::result_type(vec1, vec2) == at::kBool ? vec1 : vec2, self);
+  const auto check = [&](const char* name, const at::Scalar& factor) {
+    TORCH_CHECK(!factor.isBoolean() || dtype == at::kBool, "Boolean ", name, " only supported for Boolean results.");
+    TORCH_CHECK(at::isFloatingType(dtype) || at::isComplexType(dtype) || factor.isIntegral(true),
+                "For integral input tensors, argument ", name, " must not be a floating point number.");
+  };
+  check("beta", beta);
+  check("alpha", alpha);
 }
 
 at::Tensor addr(const at::Tensor& self, const at::Tensor& vec1, const at::Tensor& vec2, const at::Scalar& beta,
                 const at::Scalar& alpha) {
-  check_vectors(vec1, vec2);
+  check_addr(self, vec1, vec2, beta, alpha);
   refuse_complex_half(at::result_type(vec1, vec2), "addr");
   return at::native::math_addr(self, vec1, vec2, beta, alpha);
 }
 
-// The composite would also accept what native's TensorIterator refuses.
+// The composite would also accept what native's TensorIterator refuses, which gives the output its shape before a dtype
+// is refused.
 at::Tensor& addr_out(const at::Tensor& self, const at::Tensor& vec1, const at::Tensor& vec2, const at::Scalar& beta,
                      const at::Scalar& alpha, at::Tensor& out) {
-  check_vectors(vec1, vec2);
+  check_addr(self, vec1, vec2, beta, alpha);
+  const auto addend = at::expand_size(self, {vec1.size(0), vec2.size(0)}, "addr");
+  at::TensorIteratorConfig()
+      .add_output(out)
+      .add_const_input(out.is_same(self) ? self : *addend)
+      .add_owned_const_input(vec1.reshape({vec1.size(0), 1}))
+      .add_const_input(vec2)
+      .allow_cpu_scalars(true)
+      .promote_inputs_to_common_dtype(true)
+      .cast_common_dtype_to_outputs(true)
+      .enforce_safe_casting_to_output(true)
+      .build();
   refuse_complex_half(at::result_type(vec1, vec2), "addr");
-  if (!out.is_same(self)) at::assert_no_partial_overlap(out, self);
   return at::native::math_addr_out(self, vec1, vec2, beta, alpha, out);
 }
 

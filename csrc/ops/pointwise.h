@@ -19,7 +19,8 @@ inline Scalar kernel_scalar(int64_t s) { return Scalar(s); }
 template <class... A>
 void run_pointwise(PointwiseOp op, const at::TensorIteratorBase& iter, const A&... scalars) {
   // Of dtypes that native has few operators for it says so for no elements, too; so will the kernel.
-  if (iter.numel() == 0 && !refuses_rare(iter.dtype(iter.ntensors() - 1))) return;
+  const auto last = iter.dtype(iter.ntensors() - 1);
+  if (iter.numel() == 0 && !refuses_rare(last) && !(at::isFloat8Type(last) && backend().synchronous())) return;
   if (C10_UNLIKELY(iter.dtype(1) == at::kComplexHalf || iter.dtype(iter.ntensors() - 1) == at::kComplexHalf))
     check_complex_half(iter.dtype(0), op);
   pointwise_kernel(op, view_of(iter), PointwiseParams{{kernel_scalar(scalars)...}});
