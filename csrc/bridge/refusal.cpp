@@ -50,6 +50,12 @@ void refuse_as_native(const char* op, c10::ScalarType dtype) {
   if (backend().synchronous() && native_refusal(op, dtype) != nullptr) refuse(op, NoKernel(op, dtype));
 }
 
+void refuse_by_name(const char* op, const char* kernel, const NoKernel& from) {
+  const auto* dtype = std::get_if<c10::ScalarType>(&from.missing_);
+  if (dtype == nullptr || native_refusal(op, *dtype) == nullptr) throw;
+  TORCH_CHECK_NOT_IMPLEMENTED(false, '"', kernel, "\" not implemented for '", *dtype, "'");
+}
+
 bool refuses_rare(c10::ScalarType dtype) { return is_rare(dtype) && backend().synchronous(); }
 
 void refuse_rare(const char* kernel, c10::ScalarType dtype) {
@@ -60,7 +66,6 @@ bool moves_elements(const char* op) {
   static const std::unordered_set<std::string_view> names{"_unique2",
                                                           "bucketize",
                                                           "channel_shuffle",
-                                                          "count_nonzero",
                                                           "gather",
                                                           "hash_tensor",
                                                           "im2col",

@@ -19,6 +19,10 @@ class NoKernel;
 // the innermost.
 [[noreturn]] void refuse(const char* op, const NoKernel& from);
 
+// Throws the exception that is being handled on, by a name that native has for one of several ways through `op`, if it
+// refuses the dtype to `op` as well.
+[[noreturn]] void refuse_by_name(const char* op, const char* kernel, const NoKernel& from);
+
 // Thrown by kernels and by the bridge.
 class NoKernel : public c10::NotImplementedError {
  public:
@@ -28,11 +32,22 @@ class NoKernel : public c10::NotImplementedError {
 
  private:
   friend void refuse(const char*, const NoKernel&);
+  friend void refuse_by_name(const char*, const char*, const NoKernel&);
   NoKernel(const NoKernel& from, const char* op, const std::string& text);
 
   Missing missing_;
   const char* op_ = nullptr;  // the innermost operator that it passed, if any
 };
+
+// Runs f, one of several ways through `op`, which native calls `kernel`.
+template <class F>
+void named(const char* op, const char* kernel, const F& f) {
+  try {
+    f();
+  } catch (const NoKernel& missing) {
+    refuse_by_name(op, kernel, missing);
+  }
+}
 
 // For operators whose kernels could compute in a dtype that native refuses: throws what becomes native's refusal where
 // the CPU stands in for native's. Looks through a table; is_rare says when that is worth it.

@@ -32,7 +32,7 @@ namespace minitorch {
   X(reciprocal, Reciprocal, FloatComplexTypes)                    \
   X(square, Square, NumericTypes)                                 \
   X(cube, Cube, NumericTypes)                                     \
-  X(inverse_square, InverseSquare, FloatTypes)                    \
+  X(inverse_square, InverseSquare, FloatComplexTypes)             \
   X(cube_bfloat16, CubeBFloat16, Types<float>)                    \
   X(inverse_square_bfloat16, InverseSquareBFloat16, Types<float>) \
   X(add, Add, AllTypes)                                           \

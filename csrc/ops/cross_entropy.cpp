@@ -42,8 +42,10 @@ std::tuple<Tensor, Tensor, Tensor> forward(const Tensor& logits, const Tensor& t
       mode == LossReduction::none ? empty({logits.size(0)}, logits.scalar_type()) : empty({}, logits.scalar_type());
   Tensor lse = empty({logits.size(0)}, statistics_dtype(logits)), total_weight = empty({}, statistics_dtype(logits));
   try {
-    cross_entropy_kernel(args_of(logits, target, weight, lse, total_weight, ignore_index, smoothing), mode,
-                         static_cast<char*>(loss.data_ptr()));
+    named("_log_softmax", "log_softmax_lastdim_kernel_impl", [&] {
+      cross_entropy_kernel(args_of(logits, target, weight, lse, total_weight, ignore_index, smoothing), mode,
+                           static_cast<char*>(loss.data_ptr()));
+    });
   } catch (const TargetOutOfRange& error) {
     TORCH_CHECK_INDEX(false, "Target ", error.target, " is out of bounds.");
   }

@@ -102,6 +102,7 @@ struct ScatterAdd : at::meta::structured_scatter_add {
 void scatter_reduce_stub(const Tensor& self, int64_t dim, const Tensor& index, const Tensor& src,
                          const ReductionType& op) {
   check_reducible(self, op);
+  if (op == ReductionType::MEAN && self.scalar_type() == at::kBool) refuse_as_native("scatter_reduce", at::kBool);
   refuse_rare(op == ReductionType::MEAN  ? "scatter_gather_tensor_cpu_reduce_mean"
               : op == ReductionType::MAX ? "scatter_gather_tensor_cpu_reduce_amax"
               : op == ReductionType::MIN ? "scatter_gather_tensor_cpu_reduce_amin"

@@ -38,6 +38,38 @@ bool refuse_nans(const Tensor& a, const Tensor& b, bool gels, const Tensor& info
 }
 Tensor has_infinity(const Tensor& a) { return a.isinf().flatten(-2).any(-1); }
 
+struct Svd {
+  Tensor u, s, vh, info;
+};
+// Without raising what `info` says.
+Svd decompose(const Tensor& input) {
+  const Tensor a = resolved(input);
+  const int64_t m = a.size(-2), n = a.size(-1), k = std::min(m, n);
+  const auto batch = a.sizes().slice(0, a.dim() - 2);
+  const auto matrices = [&](int64_t rows, int64_t columns) {
+    std::vector<int64_t> sizes = batch.vec();
+    sizes.push_back(rows), sizes.push_back(columns);
+    return empty_strided(sizes, at::native::batched_matrix_contiguous_strides(sizes, true), a.scalar_type());
+  };
+  std::vector<int64_t> values = batch.vec();
+  values.push_back(k);
+  Svd d{matrices(m, k), empty(values, c10::toRealValueType(a.scalar_type())), matrices(k, n),
+        at::zeros(batch, a.options().dtype(at::kInt))};
+  if (a.numel() > 0) svd_kernel({view_of(a), view_of(d.u), view_of(d.s), view_of(d.vh), view_of(d.info), true});
+  return d;
+}
+
+// LAPACK divides right sides with an infinity by it, and multiplies what becomes of them by it in the end: all
+// solutions are NaN. What lies below the n rows of the solution, of which the residuals are made, is multiplied no
+// more.
+void spoil_infinite(const Tensor& b, const Tensor& infinite, int64_t n) {
+  const Tensor any = infinite.any(-1).unsqueeze(-1).unsqueeze(-1), column = infinite.unsqueeze(-2);
+  constexpr double value = std::numeric_limits<double>::quiet_NaN();
+  const at::Scalar nan = b.is_complex() ? at::Scalar(c10::complex<double>(value, value)) : at::Scalar(value);
+  b.narrow(-2, 0, n).masked_fill_(any, nan);
+  b.narrow(-2, n, b.size(-2) - n).masked_fill_(any, 0).masked_fill_(column, nan);
+}
+
 // By QR, for which a has full rank. As LAPACK has it, an infinity makes everything else vanish, an exact zero on the
 // diagonal is information, and the solution for a matrix of zeros is zero.
 void lstsq_by_qr(const Tensor& a, const Tensor& b, const Tensor& infos) {
@@ -79,20 +111,40 @@ void lstsq_by_qr(const Tensor& a, const Tensor& b, const Tensor& infos) {
 }
 
 // The solution of least norm replaces the first rows of b. gels takes a to have full rank and works by QR, the others
-// find the rank: from singular values for all three of them, gelsy's columns being pivoted in LAPACK.
+// find the rank: from singular values for all three of them, gelsy's columns being pivoted in LAPACK, in an order that
+// native leaves to chance.
 void lstsq(const Tensor& a, Tensor& b, Tensor& rank, Tensor&, Tensor& infos, double rcond, std::string driver) {
   infos.zero_();
   if (c10::multiply_integers(a.sizes().slice(0, a.dim() - 2)) == 0) return;  // infos has a number all the same
   const int64_t m = a.size(-2), n = a.size(-1), k = std::min(m, n);
   if (refuse_nans(a, b, driver == "gels", infos)) return;
-  if (driver == "gels") return lstsq_by_qr(a, b, infos);
-  const auto [u, s, vh] = at::_linalg_svd(a, false, true);
-  const Tensor largest = s.narrow(-1, 0, std::min<int64_t>(k, 1));
-  const Tensor kept = s.gt(largest * rcond);
+  const Tensor infinite = b.narrow(-2, 0, m).isinf().any(-2);
+  const bool spoiled = infinite.any().item<bool>();
+  if (driver == "gels") {
+    lstsq_by_qr(a, b, infos);
+    if (spoiled) spoil_infinite(b, infinite.logical_and(a.ne(0).flatten(-2).any(-1, true)), n);
+    return;
+  }
+  const Svd d = decompose(a);
+  const Tensor largest = d.s.narrow(-1, 0, std::min<int64_t>(k, 1));
+  const Tensor kept = d.s.gt(largest * rcond);
   rank.copy_(kept.sum(-1));
-  const Tensor inverse = at::where(kept, s.reciprocal(), at::zeros_like(s));
-  const Tensor projected = at::matmul(u.mH(), b.narrow(-2, 0, m));
-  b.narrow(-2, 0, n).copy_(at::matmul(vh.mH(), projected * inverse.unsqueeze(-1)));
+  const Tensor projected = at::matmul(d.u.mH(), b.narrow(-2, 0, m));
+  const Tensor scaled = at::where(kept.unsqueeze(-1), projected * d.s.reciprocal().unsqueeze(-1), 0);
+  const Tensor failed = d.info.ne(0).unsqueeze(-1).unsqueeze(-1);
+  b.narrow(-2, 0, n).copy_(at::matmul(d.vh.mH(), scaled).masked_fill_(failed, 0));
+  if (spoiled) spoil_infinite(b, infinite.logical_and(largest.ne(0)), n);
+}
+
+// LAPACK's information for matrices with an infinity, by drivers that look for singular values: of those that converge
+// gelsd then refuses the NaN to which it would scale them.
+void refuse_infinite(const Tensor& a, bool divided) {
+  if (a.dim() < 2 || a.numel() == 0 || at::isReducedFloatingType(a.scalar_type())) return;
+  const Tensor infinite = has_infinity(a);
+  if (!infinite.any().item<bool>() || a.isnan().any().item<bool>()) return;
+  const Tensor failed = decompose(a).info;
+  const Tensor info = divided ? at::where(failed.eq(0).logical_and(infinite), -4, failed) : failed;
+  at::_linalg_check_errors(info, "torch.linalg.lstsq", info.numel() <= 1);
 }
 
 // Native lets devices other than the CPU choose no driver but gels. Its default there is gelsy, for which our stub uses
@@ -111,20 +163,23 @@ std::tuple<Tensor&, Tensor&, Tensor&, Tensor&> lstsq_out(const Tensor& input, co
   const std::optional<std::string_view> passed =
       name == "gels" ? std::optional<std::string_view>("gels") : std::nullopt;
   Tensor unused = at::empty({0}, singular_values.options()), none = at::empty({0}, residuals.options());
+  // It takes numbers that are no part of one for none, and then the rounding error.
+  if (name == "gelsd" && rcond.has_value() && (*rcond <= 0 || *rcond >= 1))
+    rcond = (input.scalar_type() == at::kDouble || input.scalar_type() == at::kComplexDouble ? 0x1p-53 : 0x1p-24);
+  if (name == "gelsy" && rcond.has_value() && *rcond >= 1) rcond = 1 - 0x1p-20;  // it keeps the first column
+  if (by_values) refuse_infinite(input, name == "gelsd");
   at::native::linalg_lstsq_out(input, other, rcond, passed, solution, by_values ? none : residuals, rank,
                                by_values ? unused : singular_values);
   if (!by_values) return {solution, residuals, rank, singular_values};
-  if (name == "gelsd") {  // it refuses infinities as well
-    const Tensor info = has_infinity(input).to(at::kInt).mul(-4);
-    at::_linalg_check_errors(info, "torch.linalg.lstsq", info.numel() <= 1);
-  }
   const Tensor s = at::linalg_svdvals(input);
   at::native::resize_output(singular_values, s.sizes());
   singular_values.copy_(s);
   if (input.size(-2) > input.size(-1) && rank.eq(input.size(-1)).all().item<bool>()) {
     const bool vectors = other.dim() < input.dim();
     const Tensor x = vectors ? solution.unsqueeze(-1) : solution, b = vectors ? other.unsqueeze(-1) : other;
-    const Tensor squares = (at::matmul(input, x) - b).abs().square().sum(-2);
+    const Tensor squares = (at::matmul(input, x) - b).abs().square().sum(-2), infinite = b.isinf().any(-2);
+    squares.masked_fill_(infinite.any(-1, true), 0);
+    squares.masked_fill_(infinite, std::numeric_limits<double>::quiet_NaN());
     at::native::resize_output(residuals, squares.sizes());
     residuals.copy_(squares);
   } else {

@@ -106,11 +106,18 @@ bool is_beta_times_addend(const at::Tensor& out, int64_t summed, const at::Tenso
   return true;
 }
 
+// Native first copies the addend to the output, which refuses one whose elements share memory before any dtype is.
+void check_copied(const at::Tensor& out, const at::Scalar& beta) {
+  if (beta.toComplexDouble() != 0.0) at::assert_no_internal_overlap(out);
+}
+
 void product_2d(const char* name, const at::Tensor& out, const at::Tensor& a, const at::Tensor& b, const at::Tensor& d,
                 const at::Scalar& alpha, const at::Scalar& beta) {
   TORCH_CHECK(a.dtype() == b.dtype(), "expected m1 and m2 to have the same dtype, but got: ", a.dtype(),
               " != ", b.dtype());
-  if (out.numel() == 0 || is_beta_times_addend(out, a.size(1), d, beta)) return;
+  if (out.numel() == 0) return;
+  if (d.defined()) check_copied(out, beta);
+  if (is_beta_times_addend(out, a.size(1), d, beta)) return;
   if (at::isFloat8Type(out.scalar_type()) && out.scalar_type() != at::kFloat8_e8m0fnu) {
     // As native's: summed in float, rounded once.
     const at::Tensor wide_a = a.to(at::kFloat), wide_b = b.to(at::kFloat);
@@ -124,7 +131,11 @@ void product_2d(const char* name, const at::Tensor& out, const at::Tensor& a, co
 void product_3d(const char* name, const at::Tensor& out, const at::Tensor& a, const at::Tensor& b, const at::Tensor& d,
                 const at::Scalar& alpha, const at::Scalar& beta) {
   if (out.numel() == 0 || is_beta_times_addend(out, a.size(2), d, beta)) return;
-  check_dtype(name, out.scalar_type(), alpha, beta);
+  // Native multiplies large matrices by other kernels.
+  const auto dtype = out.scalar_type();
+  if (a.size(2) * out.size(1) * out.size(2) >= 400)
+    name = at::isFloatingType(dtype) || at::isComplexType(dtype) ? "baddbmm_with_gemm" : "addmm_impl_cpu_";
+  check_dtype(name, dtype, alpha, beta);
   TORCH_CHECK(a.scalar_type() == b.scalar_type(), "expected scalar type ", a.scalar_type(), " but found ",
               b.scalar_type());
   matrix_product(out, a, b, d, alpha, beta);
@@ -181,12 +192,17 @@ struct Addmv : at::meta::structured_addmv {
     const auto addend = at::expand_size(self, {mat.size(0)});
     // Native rounds beta to the dtype here, so that bool has it, too.
     const at::Scalar factor = out.scalar_type() == at::kBool ? at::Scalar(beta.toComplexDouble() != 0.0) : beta;
-    if (out.numel() == 0 || is_beta_times_addend(out, mat.size(1), *addend, factor)) return;
+    if (out.numel() == 0) return;
+    check_copied(out, beta);
+    if (is_beta_times_addend(out, mat.size(1), *addend, factor)) return;
     if (backend().synchronous() &&
         (out.scalar_type() == at::kHalf || out.scalar_type() == at::kBFloat16))  // here native takes them in 16 bits
       for (const at::Scalar& s : {alpha, beta}) check_convertible(s, out.scalar_type());
     check_dtype("addmv_impl_cpu", out.scalar_type(), alpha, beta);
-    matrix_product(out.unsqueeze(1), mat, vec.unsqueeze(1), addend->unsqueeze(1), alpha, beta);
+    // Where all sums go to one element, the last one stays.
+    const int64_t first = out.stride(0) == 0 ? out.size(0) - 1 : 0, rows = out.size(0) - first;
+    matrix_product(out.narrow(0, first, rows).unsqueeze(1), mat.narrow(0, first, rows), vec.unsqueeze(1),
+                   addend->narrow(0, first, rows).unsqueeze(1), alpha, beta);
   }
 };
 

@@ -14,7 +14,7 @@
 // clang-format off
 #define MT_BINARY(X)                                                                      \
   X(atan2) X(fmax) X(fmin) X(gcd) X(heaviside) X(hypot) X(igamma) X(igammac) X(lcm)       \
-  X(logaddexp) X(logaddexp2) X(maximum) X(minimum) X(nextafter)
+  X(logaddexp) X(logaddexp2) X(nextafter)
 // clang-format on
 // X(polynomial, kernel): special_polynomial, whose stub lacks the prefix.
 #define MT_POLYNOMIALS(X)                                \
@@ -49,10 +49,32 @@ void equality_stub(at::TensorIteratorBase& iter) {
   iter.tensor(0).copy_(op == PointwiseOp::eq ? a.eq(b) : a.ne(b));
 }
 
+// Native has another kernel for float8 and 16-bit floats where the second operand is one number.
+template <PointwiseOp op>
+void quotient_stub(at::TensorIteratorBase& iter) {
+  constexpr const char* names[3][2] = {{"div_cpu", "div_cpu_reduced_float"},
+                                       {"div_trunc_cpu", "div_trunc_cpu_reduced_float"},
+                                       {"div_floor_cpu", "div_floor_cpu_reduced_float"}};
+  constexpr int row = op == PointwiseOp::div ? 0 : op == PointwiseOp::div_trunc ? 1 : 2;
+  const bool number = at::isReducedFloatingType(iter.common_dtype()) && iter.is_scalar(2);
+  named(row == 2 ? "floor_divide" : "div", names[row][number], [&] { run_pointwise(op, iter); });
+}
+
+// clamp by tensors has the same stubs.
+void maximum_stub(at::TensorIteratorBase& iter) {
+  named("maximum", "maximum_cpu", [&] { run_pointwise(PointwiseOp::maximum, iter); });
+}
+void minimum_stub(at::TensorIteratorBase& iter) {
+  named("minimum", "minimum_cpu", [&] { run_pointwise(PointwiseOp::minimum, iter); });
+}
+
 // Native has products of float8 tensors, and none with a number.
 void product_stub(at::TensorIteratorBase& iter) {
-  if (!at::isFloat8Type(iter.common_dtype()) || iter.is_cpu_scalar(1) || iter.is_cpu_scalar(2))
-    return run_pointwise(PointwiseOp::mul, iter);
+  if (at::isFloat8Type(iter.dtype(0)) && !at::isFloat8Type(iter.common_dtype())) {
+    iter.tensor(0).copy_(at::mul(iter.tensor(1), iter.tensor(2)));
+    return;
+  }
+  if (!at::isFloat8Type(iter.common_dtype()) || iter.is_scalar(2)) return run_pointwise(PointwiseOp::mul, iter);
   iter.tensor(0).copy_(at::mul(iter.tensor(1).to(at::kFloat), iter.tensor(2).to(at::kFloat)));
 }
 
@@ -102,12 +124,14 @@ void pow_scalar_stub(at::TensorIteratorBase& iter, const at::Scalar& exponent) {
   if (is(exponent, 2)) return run_pointwise(PointwiseOp::square, iter);
   const bool brain = iter.common_dtype() == at::kBFloat16;
   if (is(exponent, 3)) return run_pointwise(brain ? PointwiseOp::cube_bfloat16 : PointwiseOp::cube, iter);
-  if (floating && !exponent.isComplex()) {
-    const double e = exponent.toDouble();
+  const bool native_cpu = backend().host_accessible();  // native CUDA has no short forms for these
+  const auto z = exponent.toComplexDouble();
+  if (floating && (!exponent.isComplex() || (native_cpu && z.imag() == 0))) {
+    const double e = z.real();
     if (e == 0.5) return run_pointwise(PointwiseOp::sqrt, iter);
     if (e == -0.5) return run_pointwise(PointwiseOp::rsqrt, iter);
     if (e == -1.0) return run_pointwise(PointwiseOp::reciprocal, iter);
-    if (e == -2.0 && !at::isComplexType(iter.common_dtype()))
+    if (e == -2.0 && (native_cpu || !at::isComplexType(iter.common_dtype())))
       return run_pointwise(brain ? PointwiseOp::inverse_square_bfloat16 : PointwiseOp::inverse_square, iter);
   }
   // As a tensor's dtype would have it.
@@ -134,8 +158,6 @@ MT_BINARY(MT_REGISTER)
 MT_TENSOR_BINARY(MT_REGISTER)
 MT_ORDER(MT_REGISTER)
 MT_REGISTER(copysign)
-MT_REGISTER(div_trunc)
-MT_REGISTER(div_floor)
 MT_REGISTER(logical_and)
 MT_REGISTER(logical_or)
 MT_REGISTER(logical_xor)
@@ -150,7 +172,11 @@ MT_REGISTER(huber)
 #define MT_REGISTER(name, kernel) MT_STUB(name##_stub, kernel)
 MT_POLYNOMIALS(MT_REGISTER)
 #undef MT_REGISTER
-MT_STUB(div_true_stub, div)
+REGISTER_PRIVATEUSE1_DISPATCH(maximum_stub, &minitorch::maximum_stub)
+REGISTER_PRIVATEUSE1_DISPATCH(minimum_stub, &minitorch::minimum_stub)
+REGISTER_PRIVATEUSE1_DISPATCH(div_true_stub, &minitorch::quotient_stub<minitorch::PointwiseOp::div>)
+REGISTER_PRIVATEUSE1_DISPATCH(div_trunc_stub, &minitorch::quotient_stub<minitorch::PointwiseOp::div_trunc>)
+REGISTER_PRIVATEUSE1_DISPATCH(div_floor_stub, &minitorch::quotient_stub<minitorch::PointwiseOp::div_floor>)
 MT_STUB(lshift_stub, bitwise_left_shift)
 MT_STUB(rshift_stub, bitwise_right_shift)
 MT_STUB(pow_tensor_tensor_stub, pow)
@@ -167,6 +193,8 @@ namespace minitorch {
 MT_OPERATORS(aten, PrivateUse1, m) {
 #define MT_REGISTER(name) structured<at::native::structured_##name##_out>(m, #name, #name "_", #name ".out");
   MT_BINARY(MT_REGISTER)
+  MT_REGISTER(maximum)
+  MT_REGISTER(minimum)
 #undef MT_REGISTER
 #define MT_REGISTER(name) \
   structured<at::native::structured_##name##_out>(m, #name ".Tensor", #name "_.Tensor", #name ".Tensor_out");

@@ -34,9 +34,14 @@ void where_stub(at::TensorIterator& iter) {
   pointwise_kernel(PointwiseOp::where, v, {});
 }
 
-void clamp_min_stub(at::TensorIteratorBase& iter, at::Scalar low) { run_pointwise(PointwiseOp::clamp_min, iter, low); }
+void clamp_min_stub(at::TensorIteratorBase& iter, at::Scalar low) {
+  named("clamp", "clamp_min_scalar_cpu", [&] { run_pointwise(PointwiseOp::clamp_min, iter, low); });
+}
 void clamp_max_stub(at::TensorIteratorBase& iter, at::Scalar high) {
-  run_pointwise(PointwiseOp::clamp_max, iter, high);
+  named("clamp", "clamp_max_scalar_cpu", [&] { run_pointwise(PointwiseOp::clamp_max, iter, high); });
+}
+void clamp_scalar_stub(at::TensorIteratorBase& iter, const at::Scalar& low, const at::Scalar& high) {
+  named("clamp", "clamp_scalar_cpu", [&] { run_pointwise(PointwiseOp::clamp, iter, low, high); });
 }
 
 }  // namespace
@@ -48,7 +53,7 @@ MT_STUB(addcdiv_stub, addcdiv)
 MT_STUB(lerp_kernel_scalar_weight, lerp_scalar)
 MT_STUB(lerp_kernel_tensor_weight, lerp_tensor)
 MT_STUB(clamp_stub, clamp_tensor)
-MT_STUB(clamp_scalar_stub, clamp)
+REGISTER_PRIVATEUSE1_DISPATCH(clamp_scalar_stub, &minitorch::clamp_scalar_stub)
 REGISTER_PRIVATEUSE1_DISPATCH(clamp_min_scalar_stub, &minitorch::clamp_min_stub)
 REGISTER_PRIVATEUSE1_DISPATCH(clamp_max_scalar_stub, &minitorch::clamp_max_stub)
 REGISTER_PRIVATEUSE1_DISPATCH(where_kernel, &minitorch::where_stub)

@@ -47,14 +47,22 @@ void conj_physical_stub(at::TensorIteratorBase& iter) {
 void angle_stub(at::TensorIteratorBase& iter) { run_pointwise(PointwiseOp::angle, iter); }
 
 void round_decimals_stub(at::TensorIteratorBase& iter, int64_t decimals) {
-  run_pointwise(PointwiseOp::round_decimals, iter, std::pow(10.0, static_cast<double>(std::abs(decimals))),
-                int64_t{decimals < 0});
+  named("round", "round_cpu", [&] {
+    run_pointwise(PointwiseOp::round_decimals, iter, std::pow(10.0, static_cast<double>(std::abs(decimals))),
+                  int64_t{decimals < 0});
+  });
 }
 
 void polygamma_stub(at::TensorIteratorBase& iter, int64_t n) {
-  if (n == 0) return run_pointwise(PointwiseOp::digamma, iter);
-  if (n == 1) return run_pointwise(PointwiseOp::trigamma, iter);
-  run_pointwise(PointwiseOp::polygamma, iter, static_cast<double>(n));
+  named("polygamma",
+        n == 0   ? "digamma"
+        : n == 1 ? "trigamma"
+                 : "polygamma",
+        [&] {
+          if (n == 0) return run_pointwise(PointwiseOp::digamma, iter);
+          if (n == 1) return run_pointwise(PointwiseOp::trigamma, iter);
+          run_pointwise(PointwiseOp::polygamma, iter, static_cast<double>(n));
+        });
 }
 
 // Infinities become the largest finite values of the dtype unless the caller says otherwise.

@@ -187,7 +187,14 @@ struct ExtremumDim : Meta {
   void impl(const typename Meta::meta_return_ty& pre, const at::Tensor& self, int64_t, bool keepdim,
             const at::Tensor& values, const at::Tensor& indices) {
     assert_no_shared_part(self, values, indices);
-    if (self.numel() > 0) reduce(op, self, at::IntArrayRef(pre.dim), keepdim, self.scalar_type(), {}, values, indices);
+    if (self.numel() == 0) return;
+    if (self.dim() == 0) {  // of any dtype
+      values.copy_(self), indices.zero_();
+      return;
+    }
+    const bool max = op == ReduceOp::max_index;
+    named(max ? "max" : "min", max ? "max_cpu" : "min_cpu",
+          [&] { reduce(op, self, at::IntArrayRef(pre.dim), keepdim, self.scalar_type(), {}, values, indices); });
   }
 };
 
@@ -196,7 +203,9 @@ void extremum_all(at::Tensor& result, const at::Tensor& self) {
   TORCH_CHECK(self.numel() > 0, op == ReduceOp::max ? "max" : "min",
               "(): Expected reduction dim to be specified for input.numel() == 0. Specify the reduction dim with the "
               "'dim' argument.");
-  reduce(op, self, std::nullopt, false, self.scalar_type(), {}, result);
+  const bool max = op == ReduceOp::max;
+  named(max ? "max" : "min", max ? "max_all" : "min_all",
+        [&] { reduce(op, self, std::nullopt, false, self.scalar_type(), {}, result); });
 }
 
 template <ReduceOp op>
@@ -207,6 +216,11 @@ void reduce_stub(at::TensorIterator& iter) {
 void aminmax_dim(const at::Tensor& self, int64_t dim, bool keepdim, at::Tensor& min, at::Tensor& max) {
   if (min.numel() == 0) return;
   assert_no_shared_part(self, min, max);
+  if (self.dim() == 0) {
+    TORCH_CHECK(!self.is_complex(), "aminmax not implemented for ", self.scalar_type());
+    min.copy_(self), max.copy_(self);
+    return;
+  }
   reduce(ReduceOp::aminmax, self, at::IntArrayRef(dim), keepdim, self.scalar_type(), {}, min, max);
 }
 void aminmax_all(const at::Tensor& self, at::Tensor& min, at::Tensor& max) {
@@ -262,6 +276,11 @@ struct Renorm : at::meta::structured_renorm {
 };
 
 at::Tensor count_nonzero(const at::Tensor& self, at::IntArrayRef dims) {
+  if (dims.empty()) {  // else native's is a sum of what is not zero, of any dtype
+    refuse_rare_as_native("count_nonzero", self.scalar_type());
+  } else if (is_rare(self.scalar_type()) || at::isFloat8Type(self.scalar_type())) {
+    return at::ne(self, 0).sum(dims);
+  }
   at::Tensor out = at::native::create_reduction_result(self, dims, false, at::kLong);
   if (self.numel() == 0) return out.zero_();
   reduce(ReduceOp::count_nonzero, self, dims, false, at::kBool, {}, out);

@@ -31,6 +31,8 @@ void var_into(const char* name, ReduceOp op, const at::Tensor& self, at::Optiona
   }
   ReduceParams params;
   params.correction = correction.value_or(1).toDouble();
+  TORCH_CHECK(dim.has_value() || !at::isFloat8Type(self.scalar_type()), "std_var_all: Unsupported dtype ",
+              self.scalar_type());
   const auto mask = at::native::make_dim_mask(dim, self.dim());
   at::native::resize_reduction_result(out, self, mask, keepdim, out.scalar_type());
   if (mean.defined()) at::native::resize_reduction_result(mean, self, mask, keepdim, mean.scalar_type());

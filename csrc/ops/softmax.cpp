@@ -24,10 +24,22 @@ SoftmaxOperand operand(const at::Tensor& t) {
   return {static_cast<char*>(const_cast<void*>(t.const_data_ptr())), to_dtype(t.scalar_type())};
 }
 
+// Native's name for the way through an operator.
+const char* name_of(SoftmaxOp op, bool backward, bool last) {
+  static constexpr const char* names[2][2][2] = {
+      {{"softmax_kernel_impl", "softmax_lastdim_kernel_impl"},
+       {"softmax_backward_kernel_impl", "softmax_backward_lastdim_kernel_impl"}},
+      {{"log_softmax_kernel_impl", "log_softmax_lastdim_kernel_impl"},
+       {"log_softmax_backward_kernel_impl", "log_softmax_backward_lastdim_kernel_impl"}},
+  };
+  return names[op == SoftmaxOp::log_softmax][backward][last];
+}
+
 void forward(SoftmaxOp op, const at::Tensor& self, int64_t dim, const at::Tensor& out, const SoftmaxMask& mask = {}) {
   if (self.numel() == 0) return;
   const at::Tensor input = self.contiguous(), output = out.is_contiguous() ? out : at::empty_like(input, out.options());
-  softmax_kernel(op, shape_of(self, dim), operand(output), operand(input), mask);
+  const char* const name = name_of(op, false, self.dim() == 0 || at::maybe_wrap_dim(dim, self.dim()) == self.dim() - 1);
+  named("_softmax", name, [&] { softmax_kernel(op, shape_of(self, dim), operand(output), operand(input), mask); });
   if (!output.is_same(out)) out.copy_(output);
 }
 
@@ -39,7 +51,10 @@ void backward(SoftmaxOp op, const at::Tensor& grad, const at::Tensor& output, in
   if (output.numel() == 0) return;
   const at::Tensor dy = grad.contiguous(), y = output.contiguous();
   const at::Tensor dx = grad_input.is_contiguous() ? grad_input : at::empty_like(y, grad_input.options());
-  softmax_backward_kernel(op, shape_of(output, dim), operand(dx), operand(dy), operand(y), mask);
+  const char* const name =
+      name_of(op, true, output.dim() == 0 || at::maybe_wrap_dim(dim, output.dim()) == output.dim() - 1);
+  named("_softmax", name,
+        [&] { softmax_backward_kernel(op, shape_of(output, dim), operand(dx), operand(dy), operand(y), mask); });
   if (!dx.is_same(grad_input)) grad_input.copy_(dx);
 }
 

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from tests.python.twin import DEVICE, NATIVE
+from tests.python.twin import ASYNCHRONOUS, DEVICE, NATIVE
 
 # What C leaves open, as the sign of an infinity beside a NaN, differs between native's own two devices.
 pytestmark = pytest.mark.skipif(NATIVE is None, reason="this torch has no CUDA to compare with")
@@ -20,7 +20,9 @@ FUNCTIONS = [
 UNARY = {
     **{function.__name__: function for function in FUNCTIONS},
     "tanhshrink": torch.nn.functional.tanhshrink,
-    **{f"pow {p}": lambda z, p=p: z**p for p in (2, 3, 0.5, -1, 1.5)},
+    **{f"pow {p}": lambda z, p=p: z**p for p in (2, 3, 0.5, -1, 1.5, -2, -3, 0, 4, -0.5, complex(-2), complex(0.5))},
+    **{f"float_power {p}": lambda z, p=p: torch.float_power(z, p) for p in (2, 0.5, -1, -2, -0.5)},
+    **{f"foreach pow {p}": lambda z, p=p: torch._foreach_pow([z], p)[0] for p in (2, -2, 3)},
     **{f"times {s}": lambda z, s=s: z * s for s in (2, 0, INF, complex(1, 2), complex(0, INF))},
     **{f"by {s}": lambda z, s=s: z / s for s in (2, -0.0, INF, complex(1, 2), complex(-0.0, 0.0))},
     **{f"{s} minus": lambda z, s=s: s - z for s in (2, INF, complex(1, 2))},
@@ -54,7 +56,8 @@ def agree(function, *args):
     wrong = kinds(ours) != kinds(native)
     while wrong.dim() > args[0].dim():
         wrong = wrong.any(-1)
-    assert not wrong.any(), [(*(a[wrong][0] for a in args), native[wrong][0], ours[wrong][0])]
+    rows = wrong.reshape(len(native), -1).any(1)
+    assert not rows.any(), [(*(a[rows][0] for a in args), native[rows][0], ours[rows][0])]
 
 
 def numbers(dtype):
@@ -72,3 +75,38 @@ def test_one_number(name, dtype):
 def test_two_numbers(name, dtype):
     z = numbers(dtype)
     agree(lambda a, b: BINARY[name](a, b).reshape(-1, len(a)).t(), z.repeat_interleave(len(z)), z.repeat(len(z)))
+
+
+PRODUCTS = {
+    "dot": lambda a, b: torch.stack([torch.dot(x, y) for x, y in zip(a, b, strict=True)]),
+    "vdot": lambda a, b: torch.stack([torch.vdot(x, y) for x, y in zip(a, b, strict=True)]),
+    "bmm": lambda a, b: torch.bmm(a.unsqueeze(1), b.unsqueeze(2)).flatten(1),
+    "bmm of conjugates": lambda a, b: torch.bmm(a.conj().unsqueeze(1), b.unsqueeze(2)).flatten(1),
+    "outer products": lambda a, b: torch.bmm(a.unsqueeze(2), b.unsqueeze(1)).flatten(1),
+    "prod": lambda a, b: torch.cat([a, b], 1).prod(1),
+    "prod of all": lambda a, b: torch.stack([x.prod() for x in torch.cat([a, b], 1)]),
+}
+
+
+@pytest.mark.skipif(ASYNCHRONOUS, reason="the order of sums and products is that of native's CPU")
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize(("name", "k"), [(n, k) for n in PRODUCTS for k in (1, 2, 3, 8) if k > 1 or "dot" not in n])
+def test_products(name, k, dtype):
+    """Of ones, among them one number on either side."""
+    z = numbers(dtype)
+    a, b = torch.ones(2, len(z) ** 2, k, dtype=dtype)
+    a[:, k // 2], b[:, k // 2] = z.repeat_interleave(len(z)), z.repeat(len(z))
+    agree(PRODUCTS[name], a, b)
+
+
+@pytest.mark.skipif(ASYNCHRONOUS, reason="what is compared are the steps of native's CPU library")
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("n", [2, 3, 4, 5, 7, 8, 11, 13])
+@pytest.mark.parametrize("name", ["fft", "ifft"])
+def test_transforms(name, n, dtype):
+    """Where a root of one is a power of i, a NaN or an infinity stays in its part of the number."""
+    z = numbers(dtype)
+    for i in {0, 1, n // 2, n - 1}:
+        x = torch.ones(len(z), n, dtype=dtype)
+        x[:, i] = z
+        agree(getattr(torch.fft, name), x)

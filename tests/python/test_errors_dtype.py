@@ -17,9 +17,7 @@ LARGEST = 1 << 12
 FAMILIES = re.compile(r"\"(scan\w*|reduce|sampler|resample|pool_scatter|plain_\w+|random|index_write|rotations)\"")
 # Native chooses among several names by the way it happens to compute.
 NAMES_BY_PATH = {
-    *("softmax", "log_softmax", "softmin", "nn.functional.softmin"),
-    *("_softmax_backward_data", "torch.ops.aten._safe_softmax.default", "bmm", "baddbmm", "div", "clamp", "histogram"),
-    *("index_reduce", "round", "max", "min", "normal"),
+    *("histogram", "index_reduce", "normal"),
 }
 # Checks of ours that native makes later, or of another kind.
 OTHER_WORDS = {

@@ -82,3 +82,60 @@ def test_negative_numbers_wrap_to_unsigned_integers(source, dtype):
     x = numbers[numbers.abs() < torch.finfo(source).max].to(source).repeat(40)
     for layout in (x, x[::3], x[:1].expand(70)):
         assert torch.equal(layout.to(DEVICE).to(dtype).cpu(), layout.to(dtype))
+
+
+# Operators that native refuses by one of several names.
+WAYS = {
+    "softmax of columns": lambda x: torch.softmax(x, 0),
+    "softmax of rows": lambda x: torch.softmax(x, 1),
+    "log_softmax of columns": lambda x: torch.log_softmax(x, 0),
+    "log_softmax of rows": lambda x: torch.log_softmax(x, 1),
+    "softmax backward": lambda x: torch._softmax_backward_data(x, x, 0, x.dtype),
+    "log_softmax backward": lambda x: torch._log_softmax_backward_data(x, x, 0, x.dtype),
+    "log_softmax backward of rows": lambda x: torch._log_softmax_backward_data(x, x, 1, x.dtype),
+    "cross_entropy": lambda x: torch.nn.functional.cross_entropy(x, torch.zeros(3, dtype=torch.long, device=x.device)),
+    "clamp from below": lambda x: torch.clamp(x, 0),
+    "clamp from above": lambda x: torch.clamp(x, max=0),
+    "clamp": lambda x: torch.clamp(x, 0, 1),
+    "clamp by a tensor": lambda x: torch.clamp(x, min=x),
+    "clamp by another": lambda x: torch.clamp(x, max=x),
+    "divide": lambda x: torch.div(x, x),
+    "divide by a number": lambda x: torch.div(x, 2),
+    "divide and cut": lambda x: torch.div(x, x, rounding_mode="trunc"),
+    "divide by a number and cut": lambda x: torch.div(x, 2, rounding_mode="trunc"),
+    "divide and floor": lambda x: torch.div(x, x, rounding_mode="floor"),
+    "floor_divide": lambda x: x // x,
+    "times a number": lambda x: x * x[0, 0],
+    "round": torch.round,
+    "round to a decimal": lambda x: torch.round(x, decimals=1),
+    **{f"polygamma {n}": lambda x, n=n: torch.polygamma(n, x) for n in range(3)},
+    "bmm": lambda x: torch.bmm(x.unsqueeze(0), x.t().unsqueeze(0)),
+    "large bmm": lambda x: torch.bmm(x.repeat(4, 4).unsqueeze(0), x.repeat(4, 4).t().unsqueeze(0)),
+    "max": torch.max,
+    "max of rows": lambda x: torch.max(x, 1),
+    "max of a number": lambda x: torch.max(x[0, 0], 0),
+    "min": torch.min,
+    "min of rows": lambda x: torch.min(x, 1),
+    "aminmax of a number": lambda x: torch.aminmax(x[0, 0], dim=0),
+    "count_nonzero": torch.count_nonzero,
+    "count_nonzero of rows": lambda x: torch.count_nonzero(x, 1),
+    "std": torch.std,
+    "std of rows": lambda x: torch.std(x, 1),
+    "acos of nothing": lambda x: torch.acos(x[:0]),
+    "logical_not of nothing": lambda x: torch.logical_not(x[:0]),
+    "addr": lambda x: torch.addr(x, x[:, 0], x[0], beta=0.5),
+    "addr to a vector": lambda x: torch.addr(x, x[:, 0], x[0], out=x.new_zeros(3)),
+}
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.skipif(ASYNCHRONOUS, reason="the names of native's kernels on the CPU")
+@pytest.mark.parametrize("dtype", [*RARE, torch.int64, torch.float8_e4m3fnuz, torch.float8_e5m2fnuz], ids=str)
+@pytest.mark.parametrize("name", WAYS)
+def test_names_of_ways(name, dtype):
+    x = torch.ones(3, 4).to(dtype)
+    native, ours = error_of(WAYS[name], x), error_of(WAYS[name], x.to(DEVICE))
+    assert native is None or ours is not None, f"{native!r} expected"
+    assert ours is None or native is not None, repr(ours)
+    if native is not None:
+        assert_same_error(ours, native)

@@ -85,8 +85,16 @@ void pass(int radix, int64_t m, int64_t s, const R* twiddles, const R* xr, const
       *reinterpret_cast<V*>(out_im) = im[0];
       for (int k = 1; k < r; k++) {
         const R c = w[2 * k - 2], d = w[2 * k - 1];
-        *reinterpret_cast<V*>(out_re + s * k * W) = re[k] * c - im[k] * d;
-        *reinterpret_cast<V*>(out_im + s * k * W) = re[k] * d + im[k] * c;
+        V& to_re = *reinterpret_cast<V*>(out_re + s * k * W);
+        V& to_im = *reinterpret_cast<V*>(out_im + s * k * W);
+        // A product with a part that is zero would make NaN of an infinity.
+        if (d == R(0)) {
+          to_re = re[k] * c, to_im = im[k] * c;
+        } else if (c == R(0)) {
+          to_re = im[k] * -d, to_im = re[k] * d;
+        } else {
+          to_re = re[k] * c - im[k] * d, to_im = re[k] * d + im[k] * c;
+        }
       }
     }
   }

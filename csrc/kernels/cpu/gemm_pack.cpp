@@ -193,6 +193,15 @@ MT_INLINE void store_transposed(const Output<S>& out, const Element<S>* tile, in
   }
 }
 
+// A complex factor of one would make NaN of what stands beside an infinity.
+template <class E>
+MT_INLINE E times_factor(E factor, E x) {
+  if constexpr (is_complex_v<E>) {
+    if (factor == E(1)) return x;
+  }
+  return factor * x;
+}
+
 template <class S>
 __attribute__((noinline)) void store_tile(const Output<S>& out, const Real<S>* tile, int64_t i, int64_t j, int rows,
                                           int cols, bool first, bool last) {
@@ -230,16 +239,16 @@ __attribute__((noinline)) void store_tile(const Output<S>& out, const Real<S>* t
         continue;
       }
     }
-    for (int n = 0; n < kWidth; n++) value[n] = out.alpha * value[n];
+    for (int n = 0; n < kWidth; n++) value[n] = times_factor(out.alpha, value[n]);
     if (with_d) {
       const S* d = out.d + (i + r) * out.d_row + j * out.d_col;
       if (out.d_col == 0) {
-        const E addend = out.beta * static_cast<E>(d[0]);
+        const E addend = times_factor(out.beta, static_cast<E>(d[0]));
         for (int n = 0; n < kWidth; n++) value[n] += addend;
       } else if (out.d_col == 1) {
-        for (int n = 0; n < cols; n++) value[n] += out.beta * static_cast<E>(d[n]);
+        for (int n = 0; n < cols; n++) value[n] += times_factor(out.beta, static_cast<E>(d[n]));
       } else {
-        for (int n = 0; n < cols; n++) value[n] += out.beta * static_cast<E>(d[n * out.d_col]);
+        for (int n = 0; n < cols; n++) value[n] += times_factor(out.beta, static_cast<E>(d[n * out.d_col]));
       }
     }
     S* c = out.c + (i + r) * out.row;

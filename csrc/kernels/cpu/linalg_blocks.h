@@ -73,6 +73,15 @@ MT_INLINE Mat<T> matrix_of(const TensorView& v, int64_t index) {
   const int d = v.ndim;
   return {batch_item<T>(v, index, 2), v.sizes[d - 2], v.sizes[d - 1], v.strides[d - 2], v.strides[d - 1]};
 }
+template <class T>
+MT_INLINE T nan_of() {
+  constexpr auto nan = std::numeric_limits<real_t<T>>::quiet_NaN();
+  if constexpr (is_complex_v<T>) {
+    return {nan, nan};
+  } else {
+    return nan;
+  }
+}
 // Element i of vector `index` is vector[i * stride].
 template <class T>
 struct Vec {
@@ -226,6 +235,11 @@ int64_t factor_lu(const Mat<T>& a, const Vec<int32_t>& pivots);
 // op(p l u) x = b in place.
 template <class T>
 void solve_lu(const Mat<T>& f, const Vec<int32_t>& pivots, const Mat<T>& x, MatrixOp op);
+
+// linalg_svd_nonfinite.cpp: of a matrix with infinities and no NaN, rows >= cols, whose singular values and vectors are
+// asked for. Returns LAPACK's information.
+template <class T>
+int64_t svd_nonfinite(const Mat<T>& given, const Mat<T>& u, const Vec<real_t<T>>& values, const Mat<T>& vh);
 
 // linalg_qr.cpp. A reflector is h = 1 - tau v v^H with v[0] = 1. make_reflector turns (alpha, x[0..n-2]) into beta and
 // v: h^H (alpha, x) = (beta, 0) with beta real, as LAPACK's larfg. Rows of `a` must be adjacent.

@@ -7,9 +7,12 @@ inline namespace MINITORCH_ARCH {
 namespace linalg {
 namespace {
 
+constexpr int64_t kIterated = 16;
+
 // The lower triangle of a block, in a local copy with adjacent columns. Returns the order of the failing minor.
+// `whole`: the block is all of the matrix.
 template <class T>
-int64_t factor_block(const Mat<T>& a) {
+int64_t factor_block(const Mat<T>& a, bool whole) {
   using R = real_t<T>;
   const int64_t n = a.rows;
   alignas(64) T l[kBlock * kBlock];
@@ -25,7 +28,10 @@ int64_t factor_block(const Mat<T>& a) {
     }
     const R root = std::sqrt(d);
     col[j] = T(root);
-    for (int64_t i = j + 1; i < n; i++) col[i] = scaled(col[i], R(1) / root);
+    // Of small matrices native's library has the reciprocal root of a float by an iteration: of an infinity it is NaN.
+    const bool lost = std::is_same_v<T, float> && whole && n <= kIterated && std::isinf(root);
+    const R inverse = lost ? nan_of<R>() : R(1) / root;
+    for (int64_t i = j + 1; i < n; i++) col[i] = scaled(col[i], inverse);
     for (int64_t k = j + 1; k < n; k++) {
       const T f = -conj_if(col[k], true);
       T* const other = l + k * kBlock;
@@ -56,9 +62,9 @@ void subtract_square(const Mat<T>& a, const Mat<T>& c) {
 }
 
 template <class T>
-int64_t factor(const Mat<T>& a) {
+int64_t factor(const Mat<T>& a, bool whole = false) {
   const int64_t n = a.rows;
-  if (n <= kBlock) return factor_block(a);
+  if (n <= kBlock) return factor_block(a, whole);
   const int64_t half = (n / 2 + kBlock - 1) / kBlock * kBlock, rest = n - half;
   if (const int64_t info = factor(a.block(0, 0, half, half))) return info;
   // l21 l11^H = a21, which is conj(l11) l21^T = a21^T.
@@ -77,7 +83,7 @@ void cholesky(const TensorView& a, const TensorView& info, bool upper) {
     const double n = static_cast<double>(a.sizes[a.ndim - 1]);
     for_each_item(batch_count(a, 2), n * n * n / 3, [&](int64_t i) {
       const Mat<T> m = matrix_of<T>(a, i);
-      *batch_item<int32_t>(info, i, 0) = static_cast<int32_t>(factor(upper ? m.t() : m));
+      *batch_item<int32_t>(info, i, 0) = static_cast<int32_t>(factor(upper ? m.t() : m, true));
     });
   });
 }

@@ -130,15 +130,6 @@ int64_t iterate(int64_t n, double* d, double* e, double tolerance, double floor,
 // their comparisons a NaN falsifies. The same comparisons are made here, on a tridiagonal matrix with NaN.
 
 template <class T>
-T nan_of() {
-  constexpr auto nan = std::numeric_limits<real_t<T>>::quiet_NaN();
-  if constexpr (is_complex_v<T>) {
-    return {nan, nan};
-  } else {
-    return nan;
-  }
-}
-template <class T>
 void reverse(T* x, int64_t n) {
   for (int64_t i = 0; i < n / 2; i++) std::swap(x[i], x[n - 1 - i]);
 }
@@ -201,7 +192,9 @@ int64_t diagonalise_nonfinite(const Vec<real_t<T>>& w, const Mat<T>& v, const Ma
   using R = real_t<T>;
   const int64_t n = a.rows, reals = n * n * (is_complex_v<T> ? 2 : 1);
   bool has_nan = false;
-  for (int64_t i = 0; i < n * n; i++) has_nan |= std::isnan(std::hypot(real_part(a.p[i]), imag_part(a.p[i])));
+  for (int64_t i = 0; i < n * n; i++) has_nan |= std::isnan(real_part(a.p[i])) || std::isnan(imag_part(a.p[i]));
+  for (int64_t i = 0; has_nan && i < n * n; i++)
+    if (std::isnan(real_part(a.p[i])) || std::isnan(imag_part(a.p[i]))) a.p[i] = nan_of<T>();
   // An infinity and no NaN: the factor that makes the norm moderate is zero, and the one that goes back infinite.
   if (!has_nan)
     for (int64_t i = 0; i < reals; i++) reinterpret_cast<R*>(a.p)[i] *= R(0);
@@ -222,8 +215,10 @@ int64_t diagonalise_nonfinite(const Vec<real_t<T>>& w, const Mat<T>& v, const Ma
   for (int64_t j = n - 2; vectors && j >= 0; j--) {
     if (tau[j] == T(0)) continue;
     a(j + 1, j) = T(1);
-    for (int64_t c = 0; c < n; c++)
-      axpy(n - j - 1, -tau[j] * dot(n - j - 1, &a(j + 1, j), &z(j + 1, c)), &a(j + 1, j), &z(j + 1, c));
+    for (int64_t c = 0; c < n; c++) {
+      const T w = dot(n - j - 1, &a(j + 1, j), &z(j + 1, c));
+      if (!(w == T(0))) axpy(n - j - 1, -tau[j] * w, &a(j + 1, j), &z(j + 1, c));
+    }
   }
   turn_rows();
   Scratch<int64_t, 1024> order(n);
@@ -233,7 +228,7 @@ int64_t diagonalise_nonfinite(const Vec<real_t<T>>& w, const Mat<T>& v, const Ma
     for (int64_t j = i + 1; j < n; j++)
       if (d[order[j]] < d[order[least]]) least = j;
     std::swap(order[i], order[least]);
-    w[i] = has_nan ? static_cast<R>(d[order[i]]) : std::numeric_limits<R>::quiet_NaN();
+    w[i] = has_nan ? static_cast<R>(d[order[i]]) : nan_of<R>();
     for (int64_t k = 0; vectors && k < n; k++) v(k, i) = z(k, order[i]);
   }
   return 0;

@@ -46,8 +46,9 @@ void exponential(const Mat<T>& a) {
   const int64_t n = a.rows, size = n * n;
   const double norm = norm1(a);
   if (!(norm <= std::numeric_limits<double>::max())) {
+    const T value = norm != norm ? T(nan_of<real_t<T>>()) : nan_of<T>();  // an infinity spoils both parts
     for (int64_t i = 0; i < n; i++)
-      for (int64_t j = 0; j < n; j++) a(i, j) = T(std::numeric_limits<real_t<T>>::quiet_NaN());
+      for (int64_t j = 0; j < n; j++) a(i, j) = value;
     return;
   }
   int which = 0;

@@ -49,8 +49,7 @@ int64_t largest_in(const T* x, int64_t n) {
 template <class T>
 T reciprocal(T x) {
   if constexpr (is_complex_v<T>) {
-    constexpr auto nan = std::numeric_limits<real_t<T>>::quiet_NaN();
-    if (std::isinf(x.re) || std::isinf(x.im)) return {nan, nan};
+    if (std::isinf(x.re) || std::isinf(x.im)) return nan_of<T>();
   }
   return T(1) / x;
 }

@@ -139,12 +139,6 @@ int64_t iterate(int64_t n, double* s, double* e, double tolerance, double tiny, 
   return 0;
 }
 
-template <class T>
-void fill_nan(const Mat<T>& a) {
-  for (int64_t j = 0; j < a.cols; j++)
-    for (int64_t i = 0; i < a.rows; i++) a(i, j) = T(std::numeric_limits<real_t<T>>::quiet_NaN());
-}
-
 // rows >= cols. u: rows x (cols or rows), vh: cols x cols.
 template <class T>
 int64_t decompose(const Mat<T>& given, const Mat<T>& u, const Vec<real_t<T>>& values, const Mat<T>& vh, bool vectors) {
@@ -152,9 +146,9 @@ int64_t decompose(const Mat<T>& given, const Mat<T>& u, const Vec<real_t<T>>& va
   const int64_t m = given.rows, n = given.cols;
   const double factor = scale_for(given);
   if (!(factor > 0)) {
-    for (int64_t i = 0; i < n; i++) values[i] = std::numeric_limits<R>::quiet_NaN();
-    if (vectors) fill_nan(u), fill_nan(vh);
-    return factor != factor ? -4 : 0;  // LAPACK's gesdd takes a NaN for an illegal argument
+    for (int64_t i = 0; i < n; i++) values[i] = nan_of<R>();
+    if (factor != factor) return -4;  // LAPACK's gesdd takes a NaN for an illegal argument
+    return vectors ? svd_nonfinite(given, u, values, vh) : 0;
   }
   Scratch<T, 8192> memory(m * n + 3 * n);
   Mat<T> a{memory.get(), m, n, 1, m};

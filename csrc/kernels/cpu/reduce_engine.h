@@ -163,9 +163,33 @@ MT_INLINE float fold_contiguous(const F& f, const BFloat16* x, int64_t n) {
   return sum;
 }
 
+// merge(...merge(result, x[0])..., x[n-1]) in the order in which native CPU joins them, lanes of 64 bytes by four: for
+// folds in which the order decides what becomes of an infinity.
+template <class F, class T>
+MT_INLINE T fold_onto(const F& f, T result, const T* x, int64_t n) {
+  constexpr int64_t kStep = 4 * 64 / static_cast<int64_t>(sizeof(T)), kLane = kStep / 4;
+  int64_t i = 0;
+  if (n >= kStep) {
+    T a[kStep];
+    for (int64_t k = 0; k < kStep; k++) a[k] = x[k];
+    for (i = kStep; i + kStep <= n; i += kStep)
+      for (int64_t k = 0; k < kStep; k++) a[k] = f.merge(a[k], x[i + k]);
+    const auto lane = [&](int64_t k) {
+      return f.merge(f.merge(a[k], a[k + kLane]), f.merge(a[k + 2 * kLane], a[k + 3 * kLane]));
+    };
+    T joined = lane(0);
+    for (int64_t k = 1; k < kLane; k++) joined = f.merge(joined, lane(k));
+    result = f.merge(result, joined);
+  }
+  for (; i < n; i++) result = f.merge(result, x[i]);
+  return result;
+}
+
 // The loops of a Reducer whose accumulator is one T and whose result is finish(T).
 template <class F, class T>
 struct FoldLoops {
+  static constexpr bool in_order = requires { requires F::in_order; };
+
   static F make(const ReduceParams& p) {
     if constexpr (std::is_constructible_v<F, const ReduceParams&>)
       return F(p);
@@ -182,7 +206,13 @@ struct FoldLoops {
   static void row(void* acc, const RowRange& r, const void* x, int64_t count, const ReduceParams& p) {
     const F f = make(p);
     T* a = static_cast<T*>(acc);
-    r.for_each<T>(x, [&](int64_t i, const T* v) { a[i] = f.merge(a[i], fold_contiguous(f, v, count)); });
+    r.for_each<T>(x, [&](int64_t i, const T* v) {
+      if constexpr (in_order) {
+        a[i] = fold_onto(f, a[i], v, count);
+      } else {
+        a[i] = f.merge(a[i], fold_contiguous(f, v, count));
+      }
+    });
   }
 
   // S: the type of the rows' elements.
@@ -192,7 +222,7 @@ struct FoldLoops {
     T* MT_RESTRICT a = static_cast<T*>(acc);
     const auto map = [&](S x) { return f.map(static_cast<T>(x)); };
     int64_t r = 0;
-    for (; r + 4 <= count; r += 4) {
+    for (; !in_order && r + 4 <= count; r += 4) {
       const S* x0 = static_cast<const S*>(rows[r]);
       const S* x1 = static_cast<const S*>(rows[r + 1]);
       const S* x2 = static_cast<const S*>(rows[r + 2]);

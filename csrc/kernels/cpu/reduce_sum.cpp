@@ -34,7 +34,7 @@ struct NanSum : Sum<T> {
 
 template <class T>
 struct Prod : Sum<T> {
-  static constexpr bool componentwise = false;
+  static constexpr bool componentwise = false, in_order = is_complex_v<T>;
   static T identity() { return T(1); }
   template <class V>
   static MT_INLINE V merge(V a, V b) {

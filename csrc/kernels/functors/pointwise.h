@@ -372,7 +372,7 @@ struct PowScalar<double> {
 // Exponents that have a shorter form than pow.
 MT_UNARY_FUNCTOR(Square, times(x, x))
 MT_UNARY_FUNCTOR(Cube, times(times(x, x), x))
-MT_UNARY_FUNCTOR(InverseSquare, T(1) / (x * x))
+MT_UNARY_FUNCTOR(InverseSquare, math::quotient(T(1), times(x, x)))
 // Native rounds each product of bfloat16, but not of half. What divides one such power by another counts on it: the
 // gradient of a norm.
 MT_UNARY_FUNCTOR(CubeBFloat16, static_cast<T>(BFloat16(x* x)) * x)
