@@ -1,4 +1,5 @@
 // The extension module minitorch_backend._C.
+#include <ATen/Context.h>
 #include <ATen/Parallel.h>
 #include <unistd.h>
 
@@ -18,6 +19,8 @@ PYBIND11_MODULE(_C, m) {
     if (PyErr_WarnEx(PyExc_UserWarning, warning.c_str(), 1) != 0) throw pybind11::error_already_set();
   // A process that forks while another thread makes the allocators would leave the child waiting for that thread.
   if (backend().device_count() > 0) caching_allocator(0);
+  // PyTorch takes no memory for pinned before a device is in use, though torch.cuda's is pinned for ours as well.
+  at::globalContext().lazyInitDevice(c10::DeviceType::PrivateUse1);
   install_memory_checks();
   set_num_threads_source(&at::get_num_threads);
   bind_runtime(m);

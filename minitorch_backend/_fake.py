@@ -36,7 +36,7 @@ def _forward(
     sizes = (*query.shape[:3], value.shape[3])
     out = _in_order_of(query, sizes) if in_order else query.new_empty(sizes)
     exact = torch.float64 if query.dtype == torch.float64 else torch.float32
-    seed, offset = query.new_empty((), dtype=torch.int64), query.new_empty((), dtype=torch.int64)
+    seed, offset = (query.new_empty((), dtype=torch.int64, device="cpu") for _ in range(2))
     lse = query.new_empty(query.shape[:3], dtype=exact)
     return out, lse, None, None, query.shape[2], key.shape[2], seed, offset, None
 

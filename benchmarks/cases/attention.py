@@ -15,7 +15,7 @@ WIDE, GPU_WIDE = (2, 8, 256, 128), (4, 16, 2048, 128)
 BF16 = torch.bfloat16
 
 
-def attention(dtype, causal=False, grad=False, mask=None, heads_kv=None, queries=None):
+def attention(dtype, causal=False, grad=False, mask=None, heads_kv=None, queries=None, dropout=0.0):
     """make, bytes and flops for a size (batch, heads, length, width)."""
 
     def make(setup, batch, heads, length, width):
@@ -23,7 +23,7 @@ def attention(dtype, causal=False, grad=False, mask=None, heads_kv=None, queries
             setup.normal(batch, count, rows, width, grad=grad)
             for count, rows in ((heads, queries or length), (heads_kv or heads, length), (heads_kv or heads, length))
         ]
-        options = {"is_causal": causal, "enable_gqa": heads_kv is not None}
+        options = {"is_causal": causal, "enable_gqa": heads_kv is not None, "dropout_p": dropout}
         if mask == "bool":
             options["attn_mask"] = setup.integers(4, queries or length, length) > 0
         elif mask == "bias":
@@ -41,7 +41,8 @@ def attention(dtype, causal=False, grad=False, mask=None, heads_kv=None, queries
     def flops(batch, heads, length, width):
         return 4 * batch * heads * (queries or length) * length * width * (0.5 if causal else 1) * (3.5 if grad else 1)
 
-    return {"make": make, "bytes": moved, "flops": flops}
+    # The same seed drops the same weights.
+    return {"make": make, "bytes": moved, "flops": flops, "check": "native" if dropout else "float64"}
 
 
 def attend(title, cpu, cuda, dtype=torch.float32, quick=False, cuda_floor=None, cold=False, **options):
@@ -69,6 +70,8 @@ CASES = [
     *attend("sdpa causal fwd+bwd", (HEADS,), (GPU_HEADS, GPU_WIDE), dtype=BF16, causal=True, grad=True, cuda_floor=0.4),
     *attend("sdpa bool mask", (HEADS,), (GPU_HEADS,), mask="bool"),
     *attend("sdpa bias fwd+bwd", (HEADS,), (GPU_HEADS,), mask="bias", grad=True),
+    *attend("sdpa dropout fwd+bwd", (HEADS,), (GPU_HEADS,), dropout=0.1, grad=True),
+    *attend("sdpa dropout fwd+bwd", (), (GPU_HEADS, GPU_WIDE), dtype=BF16, dropout=0.1, causal=True, grad=True),
     *attend("sdpa 2 kv heads", (HEADS,), (GPU_HEADS,), heads_kv=2),
     *attend("sdpa one query", ((4, 8, 1024, 64),), ((32, 16, 8192, 64),), queries=1, cold=True),
     *attend("sdpa width 80", ((2, 8, 256, 80),), ((4, 16, 2048, 80),)),

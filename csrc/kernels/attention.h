@@ -12,6 +12,15 @@ struct AttentionOperand {
   int64_t batch = 0, head = 0, row = 0, column = 0;
 };
 
+// Dropout of the softmax's weights. Which weights stay is a function of the generator's state and of a weight's place,
+// so the gradient finds them again.
+struct AttentionDropout {
+  double p = 0;                   // probability of a weight to become zero, below 1; 0: no dropout
+  uint64_t seed = 0, offset = 0;  // of the generator, before the draws
+  bool by_tiles = false;          // the rule: see kernels/cuda/attention_dropout.cuh
+  int64_t first = 0, heads = 0;   // heads before those of the first sample in the generator's order; heads of a sample
+};
+
 // softmax(scale Q K^T + mask) V. Query head h meets key head h / (heads / kv_heads). The dtype is float or a 16-bit
 // float; all arithmetic is in float.
 struct AttentionArgs {
@@ -23,6 +32,7 @@ struct AttentionArgs {
   AttentionOperand mask;  // added to the scores; null data: none. Strides may be 0.
   bool causal;            // query i meets keys 0 .. i
   float scale;
+  AttentionDropout dropout = {};  // the CPU's kernels have none
 };
 
 // out (batch, heads, queries, value_dim); lse: float, contiguous (batch, heads, queries), the log of each row's sum of

@@ -26,6 +26,13 @@ struct RandomState {
   uint64_t philox_offset = 0;  // on CUDA, where `seed` and this are the whole state: a multiple of 4
 };
 
+// Takes `count` words a thread from a CUDA generator's stream; returns where they begin.
+inline uint64_t advance(RandomState& state, uint64_t count) {
+  const uint64_t offset = state.philox_offset;
+  state.philox_offset += (count + 3) / 4 * 4;
+  return offset;
+}
+
 void seed_engine(Mt19937& engine, uint64_t seed);
 
 enum class Distribution : uint8_t {

@@ -1,5 +1,5 @@
 // scaled_dot_product_attention. PyTorch asks us which way to take: our fused kernels, or its composite of matrix
-// products and a softmax, which serves dropout, a mask that needs a gradient, and forward-mode derivatives.
+// products and a softmax, which serves dropout on the CPU, a mask that needs a gradient, and forward-mode derivatives.
 #include <ATen/Context.h>
 #include <ATen/SDPBackend.h>
 #include <ATen/native/transformers/attention.h>
@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "bridge/checked.h"
+#include "bridge/generator.h"
 #include "bridge/operators.h"
 #include "bridge/tensor.h"
 #include "bridge/transforms.h"
@@ -48,12 +49,18 @@ bool native_fuses(const Tensor& q, const Tensor& k, const Tensor& v) {
   return q.sym_size(-1) == v.sym_size(-1);
 }
 
+// Native's kernel without a mask deals random numbers in tiles, the one for all else along the matrix of scores.
+bool drops_by_tiles(const Tensor& q, const Tensor& v, const Tensor& mask) {
+  return q.scalar_type() != at::kFloat && !mask.defined() && q.size(3) == v.size(3);
+}
+
 at::ScalarType lse_type(at::ScalarType type) { return type == at::kDouble ? at::kDouble : at::kFloat; }
 
 bool fuses(const Tensor& q, const Tensor& k, const Tensor& v, const OptionalTensor& mask, double dropout,
            bool enable_gqa) {
   const auto type = q.scalar_type();
-  if (!at::globalContext().userEnabledOverrideableSDP() || dropout != 0) return false;
+  if (!at::globalContext().userEnabledOverrideableSDP()) return false;
+  if (dropout > 0 && (backend().synchronous() || dropout >= 1)) return false;
   if (in_transform()) return false;  // there is no batching rule for it
   if (!is_fused_dtype(type) || !shapes_match(q, k, v)) return false;
   if (has_tangent(q) || has_tangent(k) || has_tangent(v)) return false;
@@ -74,7 +81,8 @@ int64_t choose(const Tensor& q, const Tensor& k, const Tensor& v, const Optional
   bool fused = fuses(q, k, v, mask, dropout, enable_gqa);
   // The composite refuses a mask beside is_causal, which native's fused kernel takes.
   const bool two_masks = is_causal && mask.has_value() && mask->defined();
-  if (two_masks || q.scalar_type() == at::kDouble) fused = fused && native_fuses(q, k, v);
+  const bool refused = dropout != 0 && backend().synchronous();  // a probability below zero, by native's kernel
+  if (two_masks || refused || q.scalar_type() == at::kDouble) fused = fused && native_fuses(q, k, v);
   return static_cast<int64_t>(fused ? at::SDPBackend::overrideable : at::SDPBackend::math);
 }
 
@@ -85,21 +93,23 @@ AttentionOperand operand(const Tensor& t) {
 
 // The mask seen as (batch, heads, queries, keys); the caller keeps `expanded` alive.
 AttentionArgs args_of(const Tensor& q, const Tensor& k, const Tensor& v, const Tensor& expanded_mask, bool causal,
-                      double scale) {
-  AttentionArgs a{.dtype = to_dtype(q.scalar_type()),
-                  .batch = q.size(0),
-                  .heads = q.size(1),
-                  .kv_heads = k.size(1),
-                  .queries = q.size(2),
-                  .keys = k.size(2),
-                  .head_dim = q.size(3),
-                  .value_dim = v.size(3),
-                  .q = operand(q),
-                  .k = operand(k),
-                  .v = operand(v),
-                  .mask = {},
-                  .causal = causal,
-                  .scale = static_cast<float>(scale)};
+                      double scale, double dropout) {
+  AttentionArgs a{
+      .dtype = to_dtype(q.scalar_type()),
+      .batch = q.size(0),
+      .heads = q.size(1),
+      .kv_heads = k.size(1),
+      .queries = q.size(2),
+      .keys = k.size(2),
+      .head_dim = q.size(3),
+      .value_dim = v.size(3),
+      .q = operand(q),
+      .k = operand(k),
+      .v = operand(v),
+      .mask = {},
+      .causal = causal,
+      .scale = static_cast<float>(scale),
+      .dropout = {.p = dropout > 0 ? dropout : 0, .by_tiles = drops_by_tiles(q, v, expanded_mask), .heads = q.size(1)}};
   if (expanded_mask.defined()) a.mask = operand(expanded_mask);
   return a;
 }
@@ -141,13 +151,24 @@ std::tuple<Tensor, Tensor, Tensor> empty_gradients(const Tensor& q, const Tensor
   return {empty(q.sizes(), q.scalar_type()), with_swapped(k, 2, 3), empty(v.sizes(), v.scalar_type())};
 }
 
+// What native takes from the generator: 32 lanes a head, or a number a weight.
+void take_numbers(AttentionArgs& a) {
+  DeviceGenerator* g = generator_or_default(std::nullopt);
+  const std::lock_guard lock(g->mutex_);
+  const int64_t heads = a.batch * a.heads;
+  a.dropout.seed = g->state.seed;
+  a.dropout.offset = advance(g->state, static_cast<uint64_t>(heads * (a.dropout.by_tiles ? 32 : a.queries * a.keys)));
+}
+
 using Forward = std::tuple<Tensor, Tensor, Tensor, Tensor, c10::SymInt, c10::SymInt, Tensor, Tensor, Tensor>;
 
 Forward attention(const Tensor& q, const Tensor& k, const Tensor& v, const OptionalTensor& mask, double dropout,
                   bool causal, bool /*return_debug_mask*/, std::optional<double> scale) {
   TORCH_CHECK_NOT_IMPLEMENTED(fuses(q, k, v, mask, dropout, /*enable_gqa=*/true),
                               "minitorch's fused attention takes 4-d floating point tensors of matching "
-                              "shapes without dropout; use scaled_dot_product_attention for other cases");
+                              "shapes, on the CPU without dropout; use scaled_dot_product_attention for other cases");
+  TORCH_CHECK(dropout == 0 || !backend().synchronous(),
+              "scaled_dot_product_attention_flash_attention: Currently do not support dropout > 0");
   check_same_device({&q, &k, &v});
   const Tensor bias = expand_mask(mask, q, k);
   // A query that repeats itself gives a contiguous result, too.
@@ -157,24 +178,28 @@ Forward attention(const Tensor& q, const Tensor& k, const Tensor& v, const Optio
   Tensor out = in_order ? empty_in_order_of(q, sizes) : empty(sizes, q.scalar_type());
   Tensor lse = empty({q.size(0), q.size(1), q.size(2)}, lse_type(q.scalar_type()));
   const double factor = scale_of(q, scale);
+  AttentionDropout drawn;
   if (q.scalar_type() == at::kDouble) {
     const auto [result, logarithms] = DoubleAttention{q, k, v, bias, causal, factor}.forward();
     out.copy_(result), lse.copy_(logarithms);
   } else {
-    attention_kernel(args_of(q, k, v, bias, causal, factor), operand(out), static_cast<float*>(lse.data_ptr()));
+    AttentionArgs args = args_of(q, k, v, bias, causal, factor, dropout);
+    if (dropout > 0) take_numbers(args);
+    attention_kernel(args, operand(out), static_cast<float*>(lse.data_ptr()));
+    drawn = args.dropout;
   }
-  // No dropout, so no seed and offset; autograd wants tensors there all the same.
-  const Tensor none = empty({}, at::kLong).zero_();
-  return {out, lse, Tensor(), Tensor(), q.size(2), k.size(2), none, none, Tensor()};
+  // On the CPU, as native's: the gradient reads them without waiting for the device.
+  const auto number = [](uint64_t x) { return at::scalar_tensor(static_cast<int64_t>(x), at::kLong); };
+  return {out, lse, Tensor(), Tensor(), q.size(2), k.size(2), number(drawn.seed), number(drawn.offset), Tensor()};
 }
 
 std::tuple<Tensor, Tensor, Tensor, Tensor> attention_backward(const Tensor& grad_out, const Tensor& q, const Tensor& k,
                                                               const Tensor& v, const Tensor& mask,
                                                               std::array<bool, 4> /*grad_input_mask*/,
                                                               const Tensor& out, const Tensor& lse, const Tensor&,
-                                                              const Tensor&, c10::SymInt, c10::SymInt,
-                                                              double /*dropout*/, bool causal, const Tensor&,
-                                                              const Tensor&, std::optional<double> scale) {
+                                                              const Tensor&, c10::SymInt, c10::SymInt, double dropout,
+                                                              bool causal, const Tensor& seed, const Tensor& offset,
+                                                              std::optional<double> scale) {
   check_same_device({&grad_out, &q, &k, &v, &out, &lse});
   TORCH_CHECK(is_fused_dtype(q.scalar_type()) && shapes_match(q, k, v) && q.size(1) % k.size(1) == 0,
               "attention's gradient: query ", q.sizes(), ", key ", k.sizes(), " and value ", v.sizes(),
@@ -195,13 +220,17 @@ std::tuple<Tensor, Tensor, Tensor, Tensor> attention_backward(const Tensor& grad
     grad_q.copy_(for_q), grad_k.copy_(for_k), grad_v.copy_(for_v);
     return {grad_q, grad_k, grad_v, Tensor()};
   }
-  attention_backward_kernel(args_of(q, k, v, bias, causal, factor),
-                            {.grad_out = operand(grad_out),
-                             .out = operand(out),
-                             .lse = static_cast<const float*>(dense_lse.const_data_ptr()),
-                             .grad_q = operand(grad_q),
-                             .grad_k = operand(grad_k),
-                             .grad_v = operand(grad_v)});
+  AttentionArgs args = args_of(q, k, v, bias, causal, factor, dropout);
+  if (dropout > 0) {
+    args.dropout.seed = static_cast<uint64_t>(seed.item<int64_t>());
+    args.dropout.offset = static_cast<uint64_t>(offset.item<int64_t>());
+  }
+  attention_backward_kernel(args, {.grad_out = operand(grad_out),
+                                   .out = operand(out),
+                                   .lse = static_cast<const float*>(dense_lse.const_data_ptr()),
+                                   .grad_q = operand(grad_q),
+                                   .grad_k = operand(grad_k),
+                                   .grad_v = operand(grad_v)});
   return {grad_q, grad_k, grad_v, Tensor()};
 }
 

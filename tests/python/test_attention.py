@@ -8,7 +8,7 @@ from torch._subclasses import FakeTensorMode
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils._pytree import tree_leaves
 
-from tests.python.twin import ASYNCHRONOUS, NATIVE
+from tests.python.twin import ASYNCHRONOUS, NATIVE, check, check_error
 
 DEVICE = "minitorch"
 TOLERANCE = {
@@ -150,12 +150,23 @@ def test_dropout_is_native_composite():
     torch.testing.assert_close(*results)
 
 
+@pytest.mark.skipif(ASYNCHRONOUS, reason="native's kernels on CUDA take what is no probability for none")
+@pytest.mark.parametrize(
+    ("p", "width", "refused"),
+    [(-0.1, 8, True), (-0.1, 9, False), (float("nan"), 8, True), (1.0, 8, False), (1.1, 8, True)],
+)
+def test_probabilities_that_are_none(p, width, refused):
+    compute = lambda q, v: F.scaled_dot_product_attention(q, q, v, dropout_p=p)  # noqa: E731
+    tensors = make(1, 1, 4, 8), make(1, 1, 4, width)
+    check_error(compute, *tensors) if refused else check(compute, *tensors, exact=False)
+
+
 def test_which_way_is_taken():
     q = make(2, 3, 20, 8).to(DEVICE)
     overrideable, math = SDPBackend.OVERRIDEABLE.value, SDPBackend.MATH.value
     choice = lambda *a, **k: torch._fused_sdp_choice(*a, **k)  # noqa: E731
     assert choice(q, q, q) == overrideable
-    assert choice(q, q, q, None, 0.1) == math
+    assert choice(q, q, q, None, 0.1) == (overrideable if ASYNCHRONOUS else math)  # as native
     assert choice(q.double(), q.double(), q.double()) == (math if ASYNCHRONOUS else overrideable)  # as native
     mask = torch.zeros(20, 20, device=DEVICE, requires_grad=True)
     assert choice(q, q, q, mask) == math

@@ -46,6 +46,25 @@ BINARY = {
 }
 
 
+# Where we place a NaN or an infinity as native's CPU does, or as libcu++, and native's CUDA does otherwise.
+RUN_TIME = "native's CUDA compiles it at run time with LLVM's complex numbers, whose products and quotients recover"
+OTHERWISE_ON_CUDA = {
+    **dict.fromkeys(["asin", "acos", "log1p"], "signs beside a NaN are LLVM's there, libcu++'s here"),
+    **dict.fromkeys(["sigmoid", "rsqrt", "addcmul", "addcdiv"], RUN_TIME),
+    **{f"pow {p}": RUN_TIME for p in (3, 4, -2, -3, 1.5, -0.5, complex(-2), complex(0.5))},
+    **{f"float_power {p}": RUN_TIME for p in (0.5, -1, -2, -0.5)},
+    **{f"foreach pow {p}": RUN_TIME for p in (2, -2, 3)},
+    **dict.fromkeys(["by -0.0", "by (-0+0j)"], "native's CUDA multiplies by the reciprocal of a number"),
+    "cumprod": "a scan begins with a factor of one here",
+}
+
+
+def named(table):
+    on_cuda = OTHERWISE_ON_CUDA if ASYNCHRONOUS else {}
+    xfail = {name: pytest.mark.xfail(strict=True, reason=on_cuda[name]) for name in table if name in on_cuda}
+    return pytest.mark.parametrize("name", [pytest.param(name, marks=xfail.get(name, ())) for name in table])
+
+
 def kinds(tensor):
     tensor = torch.view_as_real(tensor) if tensor.is_complex() else tensor
     return torch.where(tensor.isnan(), 3, torch.where(tensor == INF, 1, torch.where(tensor == -INF, 2, 0)))
@@ -65,13 +84,13 @@ def numbers(dtype):
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
-@pytest.mark.parametrize("name", UNARY)
+@named(UNARY)
 def test_one_number(name, dtype):
     agree(UNARY[name], numbers(dtype))
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
-@pytest.mark.parametrize("name", BINARY)
+@named(BINARY)
 def test_two_numbers(name, dtype):
     z = numbers(dtype)
     agree(lambda a, b: BINARY[name](a, b).reshape(-1, len(a)).t(), z.repeat_interleave(len(z)), z.repeat(len(z)))

@@ -56,6 +56,10 @@ def test_a_copy_to_pinned_memory_returns_before_it_is_done(pinned):
     assert (again == 5).all()
 
 
+def test_memory_that_torch_cuda_pinned_is_pinned_from_the_start():
+    assert run("print(torch.empty(1 << 20, pin_memory=True).is_pinned())") == "True\n"
+
+
 def test_pinned_memory_by_way_of_numpy():
     """The tensor's storage is NumPy's then: nothing can tell the allocator when the copy is done, so the call waits."""
     pinned = torch.arange(100_000.0, pin_memory=True)
@@ -189,6 +193,32 @@ print(torch.arange(10.0).to("minitorch").sum().item())
         MINITORCH_EXPANDABLE_SEGMENTS="1",
     )
     assert out == "45.0\n"
+
+
+def test_segments_that_grow_give_back_what_is_free_between_tensors():
+    out = run(
+        """
+MiB = 1 << 20
+kept = [torch.full((32 * MiB,), i, dtype=torch.uint8, device="minitorch") for i in range(16)]
+whole = mt.memory_reserved()
+for turn in range(3):
+    del kept[1::2]
+    mt.empty_cache()
+    less = mt.memory_reserved()
+    assert less <= whole - len(kept) * 32 * MiB, (whole, less)
+    big = torch.full((300 * MiB,), 99, dtype=torch.uint8, device="minitorch")
+    assert [(x.min().item(), x.max().item()) for x in kept] == [(x[5].item(),) * 2 for x in kept]
+    assert len({x[0].item() for x in kept}) == len(kept)
+    assert big.min().item() == big.max().item() == 99
+    assert all(s["is_expandable"] for s in mt.memory_snapshot())
+    del big
+    mt.empty_cache()
+    whole = mt.memory_reserved()
+print(sorted(x[-1].item() for x in kept))
+""",
+        MINITORCH_EXPANDABLE_SEGMENTS="1",
+    )
+    assert out == "[0, 8]\n"
 
 
 def test_cached_memory_goes_back_under_pressure(limit):  # noqa: F811

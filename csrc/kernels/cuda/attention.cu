@@ -3,6 +3,7 @@
 // output. All arithmetic is in float.
 #include "kernels/attention.h"
 
+#include "kernels/cuda/attention_dropout.cuh"
 #include "kernels/cuda/attention_float.h"
 #include "kernels/cuda/attention_half.h"
 #include "kernels/cuda/launch.cuh"
@@ -59,6 +60,8 @@ __global__ void __launch_bounds__(32 * kWarps)
   const bool live = query < a.queries;
   float* q = qs + warp * dim;
   for (int c = lane; c < dim; c += 32) q[c] = live ? element<S>(a.q, batch, head, query, c) * a.scale : 0.0f;
+  const attention::Keep keep(a, batch, head);
+  const bool drops = a.dropout.p > 0;
   float high = -INFINITY, sum = 0, result[N] = {};
   const int64_t keys = a.causal ? min(a.keys, first_query + kWarps) : a.keys;
   for (int64_t first = 0; first < keys; first += kTile) {
@@ -75,8 +78,10 @@ __global__ void __launch_bounds__(32 * kWarps)
     const float highest = Max32()(high, warp_reduce(score, Max32()));
     // A row that has met nothing yet: its exponentials are zeros, not exp(-inf + inf).
     const float reference = highest == -INFINITY ? 0.0f : highest;
-    const float weight = ::expf(score - reference), shrink = ::expf(high - reference);
+    float weight = ::expf(score - reference);
+    const float shrink = ::expf(high - reference);
     sum = sum * shrink + warp_reduce(weight, Sum());
+    if (drops) weight = keep(query, key) ? weight * keep.scale() : 0.0f;
     high = highest;
 #pragma unroll
     for (int n = 0; n < N; n++) result[n] *= shrink;
@@ -132,6 +137,8 @@ __global__ void __launch_bounds__(32 * kWarps)
   for (int c = lane; c < width; c += 32) dy[c] = live ? element<S>(g.grad_out, batch, head, query, c) : 0.0f;
   const int64_t row = (batch * a.heads + head) * a.queries + query;
   const float lse = live ? g.lse[row] : 0.0f, d = live ? delta[row] : 0.0f;
+  const attention::Keep keep(a, batch, head);
+  const bool drops = a.dropout.p > 0;
   float result[N] = {};
   const int64_t keys = a.causal ? min(a.keys, first_query + kWarps) : a.keys;
   for (int64_t first = 0; first < keys; first += kTile) {
@@ -144,7 +151,9 @@ __global__ void __launch_bounds__(32 * kWarps)
     if (live && key < a.keys && !(a.causal && key > query) && lse != -INFINITY) {
       float score = dot(q, ks + lane * (dim + 1), dim);
       if (a.mask.data != nullptr) score += element<S>(a.mask, batch, head, query, key);
-      grad_score = ::expf(score - lse) * (dot(dy, vs + lane * (width + 1), width) - d);
+      float grad = dot(dy, vs + lane * (width + 1), width);
+      if (drops) grad = keep(query, key) ? grad * keep.scale() : 0.0f;
+      grad_score = ::expf(score - lse) * (grad - d);
     }
     for (int j = 0; j < kTile; j++) {
       const float w = __shfl_sync(0xffffffffu, grad_score, j);
@@ -177,6 +186,7 @@ __global__ void __launch_bounds__(32 * kWarps)
   for (int c = lane; c < width; c += 32) v[c] = live ? element<S>(a.v, batch, kv_head, key, c) : 0.0f;
   float dk[N] = {}, dv[N] = {};
   for (int64_t head = kv_head * group; head < (kv_head + 1) * group; head++) {
+    const attention::Keep keep(a, batch, head);
     const int64_t start = a.causal ? first_key / kTile * kTile : 0;
     for (int64_t first = start; first < a.queries; first += kTile) {
       __syncthreads();
@@ -192,7 +202,9 @@ __global__ void __launch_bounds__(32 * kWarps)
           float score = dot(k, qs + lane * (dim + 1), dim);
           if (a.mask.data != nullptr) score += element<S>(a.mask, batch, head, query, key);
           mine.weight = ::expf(score - lse);
-          mine.grad_score = mine.weight * (dot(v, dys + lane * (width + 1), width) - delta[row]);
+          const float factor = a.dropout.p == 0 ? 1.0f : keep(query, key) ? keep.scale() : 0.0f;
+          mine.grad_score = mine.weight * (factor * dot(v, dys + lane * (width + 1), width) - delta[row]);
+          mine.weight *= factor;
         }
       }
       for (int j = 0; j < kTile; j++) {
@@ -246,6 +258,7 @@ struct Slice {
   AttentionArgs of(AttentionArgs a) const {
     a.q = of(a.q, a.dtype), a.mask = of(a.mask, a.dtype);
     a.k = of(a.k, a.dtype, true), a.v = of(a.v, a.dtype, true);
+    a.dropout.first = first * a.dropout.heads + first_head;
     a.batch = count, a.heads = heads, a.kv_heads = heads / group;
     return a;
   }

@@ -5,6 +5,7 @@
 // every time.
 #include "kernels/cuda/attention_float.h"
 
+#include "kernels/cuda/attention_dropout.cuh"
 #include "kernels/cuda/launch.cuh"
 
 namespace minitorch {
@@ -178,6 +179,14 @@ struct Scores {
   }
 };
 
+// Of a thread's pairs of a query and keys (those of a tile that begins with `first`), those that dropout takes: zeros.
+__device__ __forceinline__ void drop(const attention::Keep& keep, float (&values)[kEach], int64_t query,
+                                     int64_t first) {
+#pragma unroll
+  for (int j = 0; j < kEach; j++)
+    if (!keep(query, first + column_of() + j * kSide)) values[j] = 0.0f;
+}
+
 // A block's place: the tiles of a head are neighbours, and where later tiles have more to do they begin first.
 struct Place {
   int64_t batch, head, first;
@@ -188,7 +197,7 @@ struct Place {
   }
 };
 
-template <int R, int D>
+template <int R, int D, bool Drops>
 __global__ void __launch_bounds__(kBlock, D == 64 ? 2 : 1)
     forward_kernel(const __grid_constant__ AttentionArgs a, const __grid_constant__ AttentionOperand out, float* lse) {
   extern __shared__ __align__(16) float memory[];
@@ -199,6 +208,7 @@ __global__ void __launch_bounds__(kBlock, D == 64 ? 2 : 1)
   const int64_t kv_head = at.head / (a.heads / a.kv_heads);
   const Scores score{a, at.batch, at.head};
   const Matrix k(a.k, at.batch, kv_head, a.keys, a.head_dim), v(a.v, at.batch, kv_head, a.keys, a.value_dim);
+  const attention::Keep keep(a, at.batch, at.head);
   load_rows<D>(qs, Matrix(a.q, at.batch, at.head, a.queries, a.head_dim), at.first, kRows);
   float high[R], sum[R] = {}, result[R][D / kSide] = {};
 #pragma unroll
@@ -227,6 +237,7 @@ __global__ void __launch_bounds__(kBlock, D == 64 ? 2 : 1)
       high[i] = highest;
 #pragma unroll
       for (int c = 0; c < D / kSide; c++) result[i][c] *= shrink;
+      if constexpr (Drops) drop(keep, s[i], query, first);
     }
     share<R>(weights, s);
     weights_by_rows<R, D>(result, weights, vs);
@@ -238,12 +249,13 @@ __global__ void __launch_bounds__(kBlock, D == 64 ? 2 : 1)
     factors[i] = sum[i] == 0.0f ? 0.0f : 1.0f / sum[i];
     if (column_of() == 0 && query < a.queries)
       lse[(at.batch * a.heads + at.head) * a.queries + query] = sum[i] == 0.0f ? -INFINITY : high[i] + ::logf(sum[i]);
+    if constexpr (Drops) factors[i] *= keep.scale();
   }
   store_rows<R, D>(Matrix(out, at.batch, at.head, a.queries, a.value_dim), at.first, result, factors);
 }
 
 // grad_q = scale * sum over keys of grad_score * k.
-template <int R, int D>
+template <int R, int D, bool Drops>
 __global__ void __launch_bounds__(kBlock)
     query_gradient(const __grid_constant__ AttentionArgs a, const __grid_constant__ AttentionGradients g,
                    const float* delta) {
@@ -257,6 +269,8 @@ __global__ void __launch_bounds__(kBlock)
   const Matrix k(a.k, at.batch, kv_head, a.keys, a.head_dim), v(a.v, at.batch, kv_head, a.keys, a.value_dim);
   load_rows<D>(qs, Matrix(a.q, at.batch, at.head, a.queries, a.head_dim), at.first, kRows);
   load_rows<D>(dys, Matrix(g.grad_out, at.batch, at.head, a.queries, a.value_dim), at.first, kRows);
+  const attention::Keep keep(a, at.batch, at.head);
+  const float kept = Drops ? keep.scale() : 1.0f;
   float row_lse[R], row_delta[R], result[R][D / kSide] = {};
 #pragma unroll
   for (int i = 0; i < R; i++) {
@@ -273,11 +287,13 @@ __global__ void __launch_bounds__(kBlock)
 #pragma unroll
     for (int i = 0; i < R; i++) {
       const int64_t query = at.first + row_of() + i * kSide;
+      if constexpr (Drops) drop(keep, grad[i], query, first);
 #pragma unroll
       for (int j = 0; j < kEach; j++) {
         const int64_t key = first + column_of() + j * kSide;
         const bool counts = row_lse[i] != -INFINITY && score.meet(query, key);
-        grad[i][j] = counts ? ::expf(score(s[i][j], query, key) - row_lse[i]) * (grad[i][j] - row_delta[i]) : 0.0f;
+        grad[i][j] =
+            counts ? ::expf(score(s[i][j], query, key) - row_lse[i]) * (grad[i][j] * kept - row_delta[i]) : 0.0f;
       }
     }
     share<R>(weights, grad);
@@ -291,7 +307,7 @@ __global__ void __launch_bounds__(kBlock)
 
 // grad_v = sum over queries of weight * grad_out, grad_k = scale * sum of grad_score * q, over all the query heads that
 // share the key.
-template <int R, int D>
+template <int R, int D, bool Drops>
 __global__ void __launch_bounds__(kBlock)
     key_gradient(const __grid_constant__ AttentionArgs a, const __grid_constant__ AttentionGradients g,
                  const float* delta) {
@@ -304,7 +320,9 @@ __global__ void __launch_bounds__(kBlock)
   load_rows<D>(ks, Matrix(a.k, at.batch, at.head, a.keys, a.head_dim), at.first, kRows);
   load_rows<D>(vs, Matrix(a.v, at.batch, at.head, a.keys, a.value_dim), at.first, kRows);
   float dk[R][D / kSide] = {}, dv[R][D / kSide] = {};
+  const float kept = Drops ? attention::Keep(a, at.batch, 0).scale() : 1.0f;
   for (int64_t head = at.head * group; head < (at.head + 1) * group; head++) {
+    const attention::Keep keep(a, at.batch, head);
     const Scores score{a, at.batch, head};
     const int64_t base = (at.batch * a.heads + head) * a.queries;
     const Matrix q(a.q, at.batch, head, a.queries, a.head_dim);
@@ -324,7 +342,9 @@ __global__ void __launch_bounds__(kBlock)
           const int64_t key = at.first + row_of() + i * kSide;
           const bool counts = lse != -INFINITY && score.meet(query, key);
           weight[i][j] = counts ? ::expf(score(weight[i][j], query, key) - lse) : 0.0f;
-          grad[i][j] = counts ? weight[i][j] * (grad[i][j] - d) : 0.0f;
+          const bool stays = !Drops || keep(query, key);
+          grad[i][j] = counts ? weight[i][j] * ((stays ? grad[i][j] * kept : 0.0f) - d) : 0.0f;
+          if (!stays) weight[i][j] = 0.0f;
         }
       }
       share<R>(weights, weight);
@@ -333,11 +353,21 @@ __global__ void __launch_bounds__(kBlock)
       weights_by_rows<R, D>(dk, weights, qs);
     }
   }
-  float ones[R], factors[R];
+  float value_factors[R], factors[R];
 #pragma unroll
-  for (int i = 0; i < R; i++) ones[i] = 1.0f, factors[i] = a.scale;
+  for (int i = 0; i < R; i++) value_factors[i] = kept, factors[i] = a.scale;
   store_rows<R, D>(Matrix(g.grad_k, at.batch, at.head, a.keys, a.head_dim), at.first, dk, factors);
-  store_rows<R, D>(Matrix(g.grad_v, at.batch, at.head, a.keys, a.value_dim), at.first, dv, ones);
+  store_rows<R, D>(Matrix(g.grad_v, at.batch, at.head, a.keys, a.value_dim), at.first, dv, value_factors);
+}
+
+// Calls f(columns of a head rounded up, whether weights are dropped).
+template <class F>
+void by_shape(const AttentionArgs& a, const F& f) {
+  const auto with_columns = [&](auto columns) {
+    a.dropout.p > 0 ? f(columns, std::true_type()) : f(columns, std::false_type());
+  };
+  std::max(a.head_dim, a.value_dim) <= 64 ? with_columns(std::integral_constant<int, 64>{})
+                                          : with_columns(std::integral_constant<int, 128>{});
 }
 
 bool for_tiles(const AttentionArgs& a) { return a.dtype == DType::F32 && std::max(a.head_dim, a.value_dim) <= 128; }
@@ -350,27 +380,29 @@ void start(Kernel kernel, int64_t rows, int64_t heads, int tile, int width, int 
   launch_kernel(kernel, static_cast<unsigned>(ceil_div(rows, int64_t{tile}) * heads), kBlock, bytes, rest...);
 }
 
-template <int D>
+template <int D, bool Drops>
 void forward(const AttentionArgs& a, const AttentionOperand& out, float* lse) {
-  start(&forward_kernel<8, D>, a.queries, a.batch * a.heads, 8 * kSide, D, 1, 2, a, out, lse);
+  start(&forward_kernel<8, D, Drops>, a.queries, a.batch * a.heads, 8 * kSide, D, 1, 2, a, out, lse);
 }
-template <int D>
+template <int D, bool Drops>
 void backward(const AttentionArgs& a, const AttentionGradients& g, const float* delta) {
-  start(&query_gradient<4, D>, a.queries, a.batch * a.heads, 4 * kSide, D, 2, 2, a, g, delta);
-  start(&key_gradient<4, D>, a.keys, a.batch * a.kv_heads, 4 * kSide, D, 2, 2, a, g, delta);
+  start(&query_gradient<4, D, Drops>, a.queries, a.batch * a.heads, 4 * kSide, D, 2, 2, a, g, delta);
+  start(&key_gradient<4, D, Drops>, a.keys, a.batch * a.kv_heads, 4 * kSide, D, 2, 2, a, g, delta);
 }
 
 }  // namespace
 
 bool attention_float_forward(const AttentionArgs& a, const AttentionOperand& out, float* lse) {
   if (!for_tiles(a)) return false;
-  std::max(a.head_dim, a.value_dim) <= 64 ? forward<64>(a, out, lse) : forward<128>(a, out, lse);
+  by_shape(a,
+           [&](auto columns, auto drops) { forward<decltype(columns)::value, decltype(drops)::value>(a, out, lse); });
   return true;
 }
 
 bool attention_float_backward(const AttentionArgs& a, const AttentionGradients& g, const float* delta) {
   if (!for_tiles(a)) return false;
-  std::max(a.head_dim, a.value_dim) <= 64 ? backward<64>(a, g, delta) : backward<128>(a, g, delta);
+  by_shape(a,
+           [&](auto columns, auto drops) { backward<decltype(columns)::value, decltype(drops)::value>(a, g, delta); });
   return true;
 }
 

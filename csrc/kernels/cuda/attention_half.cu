@@ -12,12 +12,15 @@ bool fits(const AttentionArgs& a) {
          a.v.column == 1 && a.batch * a.heads <= 65535;
 }
 
-// Calls f(Tag<storage type>, columns of a head rounded up).
+// Calls f(Tag<storage type>, columns of a head rounded up, whether weights are dropped).
 template <class F>
 void by_shape(const AttentionArgs& a, const F& f) {
+  const auto with_columns = [&](auto tag, auto columns) {
+    a.dropout.p > 0 ? f(tag, columns, std::true_type()) : f(tag, columns, std::false_type());
+  };
   dispatch(a.dtype, Types<BFloat16, Half>{}, [&](auto tag) {
-    std::max(a.head_dim, a.value_dim) <= 64 ? f(tag, std::integral_constant<int, 64>{})
-                                            : f(tag, std::integral_constant<int, 128>{});
+    std::max(a.head_dim, a.value_dim) <= 64 ? with_columns(tag, std::integral_constant<int, 64>{})
+                                            : with_columns(tag, std::integral_constant<int, 128>{});
   });
 }
 
@@ -31,27 +34,28 @@ void start(Kernel kernel, int64_t blocks, int64_t heads, int threads, int bytes,
 bool attention_half_forward(const AttentionArgs& a, const AttentionOperand& out, float* lse) {
   if (!fits(a)) return false;
   if (attention_hopper_forward(a, out, lse)) return true;
-  by_shape(a, [&](auto tag, auto columns) {
+  by_shape(a, [&](auto tag, auto columns, auto drops) {
     using S = typename decltype(tag)::type;
     constexpr int D = decltype(columns)::value, kWarps = 4, kTiles = 2;
     using Shape = attention::ForwardShape<D, kWarps, kTiles>;
-    start(&attention::forward_kernel<S, D, kWarps, kTiles>, ceil_div(a.queries, Shape::kQueries), a.batch * a.heads,
-          kWarps * 32, Shape::kBytes, a, out, lse);
+    start(&attention::forward_kernel<S, D, kWarps, kTiles, decltype(drops)::value>,
+          ceil_div(a.queries, Shape::kQueries), a.batch * a.heads, kWarps * 32, Shape::kBytes, a, out, lse);
   });
   return true;
 }
 
 bool attention_half_backward(const AttentionArgs& a, const AttentionGradients& g, const float* delta) {
   if (!fits(a) || g.grad_out.column != 1) return false;
-  by_shape(a, [&](auto tag, auto columns) {
+  by_shape(a, [&](auto tag, auto columns, auto drops) {
     using S = typename decltype(tag)::type;
+    constexpr bool kDrops = decltype(drops)::value;
     constexpr int D = decltype(columns)::value, kThreadCount = attention::kBackwardWarps * 32;
     constexpr int bytes = attention::BackwardShape<D>::kBytes;
     if (a.queries > 0)
-      start(&attention::query_gradient<S, D>, ceil_div(a.queries, attention::kBackwardRows), a.batch * a.heads,
+      start(&attention::query_gradient<S, D, kDrops>, ceil_div(a.queries, attention::kBackwardRows), a.batch * a.heads,
             kThreadCount, bytes, a, g, delta);
     if (a.keys > 0)
-      start(&attention::key_gradient<S, D>, ceil_div(a.keys, attention::kBackwardRows), a.batch * a.kv_heads,
+      start(&attention::key_gradient<S, D, kDrops>, ceil_div(a.keys, attention::kBackwardRows), a.batch * a.kv_heads,
             kThreadCount, bytes, a, g, delta);
   });
   return true;

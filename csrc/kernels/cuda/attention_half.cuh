@@ -3,7 +3,7 @@
 // other side that asynchronous copies bring in one ahead. Scores never leave the registers: the accumulator of one
 // product is, rounded, the left operand of the next.
 #pragma once
-#include "kernels/attention.h"
+#include "kernels/cuda/attention_dropout.cuh"
 #include "kernels/cuda/mma.cuh"
 
 namespace minitorch {
@@ -46,13 +46,24 @@ __device__ __forceinline__ void multiply_panels(float (&sum)[N][4], uint32_t a, 
   }
 }
 
-// sum (16 x 8 N) += left (16 x 8 K, accumulators) times the lines of panel B.
-template <class S, class B, int K, int N>
+// sum (16 x 8 N) += left (16 x 8 K, accumulators) times the lines of panel B. Positive: what is negative counts as
+// zero.
+template <class S, class B, bool Positive = false, int K, int N>
 __device__ __forceinline__ void multiply_left(float (&sum)[N][4], const float (&left)[K][4], uint32_t b) {
 #pragma unroll
   for (int k = 0; k < K; k += 2) {
     uint32_t fa[4];
-    as_left<S>(fa, left[k], left[k + 1]);
+    if constexpr (Positive) {
+      float low[4], high[4];
+#pragma unroll
+      for (int e = 0; e < 4; e++) {
+        low[e] = is_kept(left[k][e]) ? left[k][e] : 0.0f;
+        high[e] = is_kept(left[k + 1][e]) ? left[k + 1][e] : 0.0f;
+      }
+      as_left<S>(fa, low, high);
+    } else {
+      as_left<S>(fa, left[k], left[k + 1]);
+    }
 #pragma unroll
     for (int y = 0; y < N; y += 2) {
       uint32_t fb[4];
@@ -135,7 +146,7 @@ struct ForwardShape {
   static constexpr int kBytes = Queries::kBytes + 4 * Keys::kBytes;
 };
 
-template <class S, int D, int Warps, int Tiles>
+template <class S, int D, int Warps, int Tiles, bool Drops>
 __global__ void __launch_bounds__(Warps * 32)
     forward_kernel(const __grid_constant__ AttentionArgs a, const __grid_constant__ AttentionOperand out, float* lse) {
   using Shape = ForwardShape<D, Warps, Tiles>;
@@ -176,6 +187,7 @@ __global__ void __launch_bounds__(Warps * 32)
   const bool scaled = a.mask.data != nullptr || !(a.scale > 0.0f);
   const float scale = scaled ? 1.0f : a.scale * kLog2E;
   const int row0 = warp * Tiles * 16;
+  const Keep keep(a, batch, head);
 #pragma unroll 1
   for (int step = 0; step < steps; step++) {
     mma::wait_copies<0>();
@@ -242,6 +254,7 @@ __global__ void __launch_bounds__(Warps * 32)
           result[x][y][h * 2 + 1] *= shrink;
         }
       }
+      if constexpr (Drops) keep.drop(score[x], q0 + row0 + x * 16 + lane / 4, first);
     }
 #pragma unroll
     for (int kk = 0; kk < kKeyTiles; kk += 2) {
@@ -274,6 +287,7 @@ __global__ void __launch_bounds__(Warps * 32)
       if (lane % 4 == 0 && query + h * 8 < a.queries)
         lse[(batch * a.heads + head) * a.queries + query + h * 8] =
             total == 0.0f ? -INFINITY : high[x][h] * scale * kLn2 + ::logf(total);
+      if constexpr (Drops) factor[h] *= keep.scale();
     }
     put_rows<S>(out, batch, head, query, a.queries, a.value_dim, result[x], factor);
   }
@@ -296,7 +310,7 @@ struct BackwardShape {
 __device__ __forceinline__ float exponent_of(float lse) { return lse == -INFINITY ? INFINITY : lse * kLog2E; }
 
 // grad_q = scale * sum over keys of grad_score * k.
-template <class S, int D>
+template <class S, int D, bool Drops>
 __global__ void __launch_bounds__(kBackwardWarps * 32)
     query_gradient(const __grid_constant__ AttentionArgs a, const __grid_constant__ AttentionGradients g,
                    const float* delta) {
@@ -338,6 +352,8 @@ __global__ void __launch_bounds__(kBackwardWarps * 32)
     d[h] = live ? delta[statistics + query + h * 8] : 0.0f;
   }
   const float scale = a.mask.data != nullptr ? 1.0f : a.scale * kLog2E;
+  const Keep keep(a, batch, head);
+  const float kept = Drops ? keep.scale() : 1.0f;
   float result[D / 8][4];
   clear(result);
 #pragma unroll 1
@@ -354,13 +370,14 @@ __global__ void __launch_bounds__(kBackwardWarps * 32)
     multiply_panels<S, Mine, Theirs, D>(score[0], qs, row0, kp);
     multiply_panels<S, Mine, Theirs, D>(grad, dys, row0, vp);
     if (a.mask.data != nullptr) scale_scores<S>(a, batch, head, query, first, score);
+    if constexpr (Drops) keep.drop(grad, query, first);
     const int limit[2] = {keys_met(a, query, first) - lane % 4 * 2, keys_met(a, query + 8, first) - lane % 4 * 2};
 #pragma unroll
     for (int y = 0; y < kTiles; y++)
 #pragma unroll
       for (int e = 0; e < 4; e++) {
         const float w = power_of_two(score[0][y][e] * scale - lse[e / 2]);
-        grad[y][e] = y * 8 + e % 2 < limit[e / 2] ? w * (grad[y][e] - d[e / 2]) : 0.0f;
+        grad[y][e] = y * 8 + e % 2 < limit[e / 2] ? w * (grad[y][e] * kept - d[e / 2]) : 0.0f;
       }
     multiply_left<S, Theirs>(result, grad, kp);
   }
@@ -370,7 +387,7 @@ __global__ void __launch_bounds__(kBackwardWarps * 32)
 
 // grad_v = sum over queries of weight * grad_out, grad_k = scale * sum of grad_score * q, over all the query heads that
 // share the key. Scores are computed with keys as rows.
-template <class S, int D>
+template <class S, int D, bool Drops>
 __global__ void __launch_bounds__(kBackwardWarps * 32)
     key_gradient(const __grid_constant__ AttentionArgs a, const __grid_constant__ AttentionGradients g,
                  const float* delta) {
@@ -413,7 +430,7 @@ __global__ void __launch_bounds__(kBackwardWarps * 32)
   fill(0);
   const int row0 = warp * 16;
   const int64_t key = k0 + row0 + lane / 4;
-  const float scale = a.scale * kLog2E;
+  const float scale = a.scale * kLog2E, kept = Drops ? Keep(a, batch, 0).scale() : 1.0f;
   float dk[D / 8][4], dv[D / 8][4];
   clear(dk);
   clear(dv);
@@ -444,18 +461,25 @@ __global__ void __launch_bounds__(kBackwardWarps * 32)
         const float w = power_of_two(s - lse[at]);
         weight[y][e] = edge && first + at < mine ? 0.0f : w;
       }
-    multiply_left<S, Theirs>(dv, weight, dyp);
+    if constexpr (Drops) Keep(a, batch, head).mark(weight, key, first);
+    multiply_left<S, Theirs, Drops>(dv, weight, dyp);
     clear(grad);
     multiply_panels<S, Mine, Theirs, D>(grad, vs, row0, dyp);
 #pragma unroll
     for (int y = 0; y < kTiles; y++)
 #pragma unroll
-      for (int e = 0; e < 4; e++) grad[y][e] = weight[y][e] * (grad[y][e] - lse[kStep + y * 8 + lane % 4 * 2 + e % 2]);
+      for (int e = 0; e < 4; e++) {
+        const float d = lse[kStep + y * 8 + lane % 4 * 2 + e % 2], w = weight[y][e];
+        if constexpr (Drops)
+          grad[y][e] = ::fabsf(w) * ((is_kept(w) ? grad[y][e] * kept : 0.0f) - d);
+        else
+          grad[y][e] = w * (grad[y][e] - d);
+      }
     multiply_left<S, Theirs>(dk, grad, qp);
   }
   mma::wait_copies<0>();
   put_rows<S>(g.grad_k, batch, kv_head, key, a.keys, a.head_dim, dk, {a.scale, a.scale});
-  put_rows<S>(g.grad_v, batch, kv_head, key, a.keys, a.value_dim, dv, {1.0f, 1.0f});
+  put_rows<S>(g.grad_v, batch, kv_head, key, a.keys, a.value_dim, dv, {kept, kept});
 }
 
 }  // namespace attention

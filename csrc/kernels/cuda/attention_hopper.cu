@@ -1,7 +1,7 @@
 // Attention of 16-bit floats, forward, on Hopper's matrix units: one warp brings tiles of keys and values through the
 // copy engine, two warpgroups have 64 queries each, and each takes the exponentials of one tile while the matrix units
 // weigh the values of the tile before (after J. Shah et al., "FlashAttention-3", 2024). For heads of 64 and 128 columns
-// without a mask.
+// without a mask or dropout.
 #include "kernels/cuda/attention_hopper.cuh"
 
 namespace minitorch {

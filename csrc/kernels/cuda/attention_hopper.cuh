@@ -73,10 +73,10 @@ inline bool mappable(const AttentionOperand& o) {
          ((o.row | o.head | o.batch) % 8 | reinterpret_cast<uintptr_t>(o.data) % 16) == 0;
 }
 
-// Heads of 64 and 128 columns without a mask.
+// Heads of 64 and 128 columns without a mask or dropout.
 inline bool hopper_fits(const AttentionArgs& a) {
   return is_half(a.dtype) && a.batch * a.heads <= 65535 && a.head_dim == a.value_dim &&
-         (a.head_dim == 64 || a.head_dim == 128) && a.keys > 0 && a.mask.data == nullptr &&
+         (a.head_dim == 64 || a.head_dim == 128) && a.keys > 0 && a.mask.data == nullptr && a.dropout.p == 0 &&
          std::max(a.queries, a.keys) < int64_t{1} << 30 && mappable(a.q) && mappable(a.k) && mappable(a.v);
 }
 

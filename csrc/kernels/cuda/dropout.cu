@@ -113,7 +113,7 @@ void launch_dropout(const PointwiseView& v, const SavedState& state, char* saved
 void dropout(RandomState& state, const PointwiseView& v, double keep, double /*scale*/, char* saved) {
   if (v.numel == 0) return;
   const auto rounds = static_cast<uint64_t>((v.numel - 1) / (int64_t{kThreads} * philox::grid(v.numel) * 4) + 1);
-  const SavedState now{state.seed, philox::advance(state, rounds * 4), neighbours(v)};
+  const SavedState now{state.seed, advance(state, rounds * 4), neighbours(v)};
   const bool with_mask = v.num_operands == 3;
   if (v.dtype[0] == DType::F64) {
     with_mask ? launch_dropout<double, true>(v, now, saved, keep) : launch_dropout<double, false>(v, now, saved, keep);

@@ -8,30 +8,37 @@ namespace minitorch {
 inline namespace MINITORCH_ARCH {
 namespace philox {
 
+template <int Rounds = 10>
+__device__ __forceinline__ uint4 mix(uint4 counter, uint2 key) {
+#pragma unroll
+  for (int round = 0; round < Rounds; round++) {
+    if (round > 0) {
+      key.x += 0x9E3779B9u;
+      key.y += 0xBB67AE85u;
+    }
+    const uint32_t high0 = __umulhi(0xD2511F53u, counter.x), low0 = 0xD2511F53u * counter.x;
+    const uint32_t high1 = __umulhi(0xCD9E8D57u, counter.z), low1 = 0xCD9E8D57u * counter.z;
+    counter = make_uint4(high1 ^ counter.y ^ key.x, low1, high0 ^ counter.w ^ key.y, low0);
+  }
+  return counter;
+}
+__device__ __forceinline__ uint2 halves(uint64_t x) {
+  return make_uint2(static_cast<uint32_t>(x), static_cast<uint32_t>(x >> 32));
+}
+__device__ __forceinline__ uint4 halves(uint64_t x, uint64_t y) {
+  return make_uint4(halves(x).x, halves(x).y, halves(y).x, halves(y).y);
+}
+
 // The stream of thread `subsequence`: groups of four words, the first at `offset` / 4.
 class Generator {
  public:
   __device__ Generator(uint64_t seed, uint64_t subsequence, uint64_t offset)
-      : key_(make_uint2(static_cast<uint32_t>(seed), static_cast<uint32_t>(seed >> 32))),
-        position_(offset / 4),
-        subsequence_(subsequence) {}
+      : key_(halves(seed)), position_(offset / 4), subsequence_(subsequence) {}
 
   __device__ uint4 next() {
-    uint4 c = make_uint4(static_cast<uint32_t>(position_), static_cast<uint32_t>(position_ >> 32),
-                         static_cast<uint32_t>(subsequence_), static_cast<uint32_t>(subsequence_ >> 32));
+    const uint4 words = mix(halves(position_, subsequence_), key_);
     if (++position_ == 0) subsequence_++;
-    uint2 k = key_;
-#pragma unroll
-    for (int round = 0; round < 10; round++) {
-      if (round > 0) {
-        k.x += 0x9E3779B9u;
-        k.y += 0xBB67AE85u;
-      }
-      const uint32_t high0 = __umulhi(0xD2511F53u, c.x), low0 = 0xD2511F53u * c.x;
-      const uint32_t high1 = __umulhi(0xCD9E8D57u, c.z), low1 = 0xCD9E8D57u * c.z;
-      c = make_uint4(high1 ^ c.y ^ k.x, low1, high0 ^ c.w ^ k.y, low0);
-    }
-    return c;
+    return words;
   }
 
  private:
@@ -71,13 +78,6 @@ __device__ __forceinline__ double2 normal(uint4 w) {
   r.x *= s;
   r.y *= s;
   return r;
-}
-
-// Takes `count` words a thread from the stream of the generator.
-inline uint64_t advance(RandomState& state, uint64_t count) {
-  const uint64_t offset = state.philox_offset;
-  state.philox_offset += (count + 3) / 4 * 4;
-  return offset;
 }
 
 // Blocks of 256 threads for `numel` elements: as many as are resident at once, at most.

@@ -48,7 +48,7 @@ template <class T, int V, class Value, class Draw, class Transform>
 void launch(RandomState& state, Args a, const Draw& draw, const Transform& transform) {
   const unsigned grid = philox::grid(a.numel);
   const uint64_t rounds = static_cast<uint64_t>((a.numel - 1) / (int64_t{kThreads} * grid * V) + 1);
-  a.offset = philox::advance(state, rounds * 4);
+  a.offset = advance(state, rounds * 4);
   draw_elements<T, V, Value><<<grid, kThreads, 0, cuda::current_stream()>>>(a, draw, transform);
 }
 
@@ -242,7 +242,7 @@ void bernoulli_tensor(RandomState& state, const PointwiseView& v) {
   if (v.numel == 0) return;
   const auto start = [&](auto kernel) {
     kernel<<<grid_for((v.numel + 3) / 4), kThreads, 0, cuda::current_stream()>>>(
-        pair_args<2>(v), state.seed, philox::advance(state, 10), cuda::fault_record(),
+        pair_args<2>(v), state.seed, advance(state, 10), cuda::fault_record(),
         "bernoulli_: Expected 0 <= p && p <= 1 to be true, but got false.");
   };
   v.dtype[0] == DType::F64 ? start(&bernoulli_elements<double>) : start(&bernoulli_elements<float>);

@@ -83,7 +83,7 @@ void randperm(RandomState& state, const TensorView& result) {
                                                   positions);
   radix::sort(keys, positions, other_keys, other_positions, n, (bits + 7) / 8);
   shuffle_equal<<<grid_for(n), kThreads, 0, stream>>>(keys, positions, n, state.seed,
-                                                      philox::advance(state, static_cast<uint64_t>(n)));
+                                                      advance(state, static_cast<uint64_t>(n)));
   spread_indices<<<grid_for(n), kThreads, 0, stream>>>(
       positions, result.data, result.dtype, result.strides[0] * static_cast<int64_t>(size_of(result.dtype)), n);
   cuda::check_launch("launching randperm");
@@ -173,7 +173,7 @@ void multinomial(RandomState& state, const TensorView& result, const TensorView&
   const cudaStream_t stream = cuda::current_stream();
   const dim3 grid(static_cast<unsigned>(ceil_div(samples, kSampleThreads)),
                   static_cast<unsigned>(std::min(rows, kMaxGridY)));
-  const uint64_t offset = philox::advance(state, static_cast<uint64_t>(ceil_div(rows, int64_t{grid.y})) * 4);
+  const uint64_t offset = advance(state, static_cast<uint64_t>(ceil_div(rows, int64_t{grid.y})) * 4);
   if (!dispatch(weights.dtype, FloatingTypes{}, [&](auto tag) {
         using T = typename decltype(tag)::type;
         using C = compute_t<T>;

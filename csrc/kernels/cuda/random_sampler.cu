@@ -147,7 +147,7 @@ void sampler(RandomState& state, Sampler sampler, const PointwiseView& v) {
     args.data[2] = args.data[1], args.dtype[2] = args.dtype[1];
   }
   sample_elements<<<grid_for(v.numel), kThreads, 0, cuda::current_stream()>>>(
-      args, sampler, state.seed, philox::advance(state, kWordsReserved), cuda::fault_record(),
+      args, sampler, state.seed, advance(state, kWordsReserved), cuda::fault_record(),
       "invalid Poisson rate, expected rate to be non-negative");
   cuda::check_launch("launching a sampler");
 }
@@ -183,7 +183,7 @@ void random_relu(RandomState& state, const RandomReluArgs& a) {
         using T = typename decltype(tag)::type;
         leak<T><<<grid_for((a.n + 3) / 4), kThreads, 0, cuda::current_stream()>>>(
             static_cast<const T*>(a.x), static_cast<T*>(a.noise), static_cast<T*>(a.y), a.n, a.lower, a.upper,
-            state.seed, philox::advance(state, 4));
+            state.seed, advance(state, 4));
       }))
     missing_kernel("random_relu", name_of(a.dtype));
   cuda::check_launch("launching random_relu");
