@@ -1,6 +1,8 @@
 """A run whose cases hang or end the process: reported, and the run goes on."""
 
+import os
 import pathlib
+import signal
 import subprocess
 import sys
 import textwrap
@@ -147,6 +149,41 @@ def test_an_interrupt_while_a_pass_ends_is_heard(tmp_path, monkeypatch):
         wait = case = lambda self: ""
 
     started = []
+    monkeypatch.setattr(supervisor, "Child", Child)
+    console = Console(record=True)
+    assert supervisor.supervise([], tmp_path / "r.jsonl", 1.0, console) == 130
+    assert "interrupted; --resume goes on" in console.export_text()
+
+
+@pytest.mark.skipif(not pathlib.Path("/proc/self/status").exists(), reason="needs Linux")
+def test_an_interrupt_of_a_child_that_still_imports_waits(tmp_path):
+    """It would die of it with a traceback, and has nothing to say yet."""
+    child = supervisor.Child(["--list", "--only", "add"], tmp_path / "case", 60.0)
+    status = pathlib.Path(f"/proc/{child.process.pid}/status").read_text()
+    child.kill()
+    blocked = int(next(line for line in status.splitlines() if line.startswith("SigBlk")).split()[1], 16)
+    assert blocked & 1 << signal.SIGINT - 1
+    assert signal.SIGINT not in signal.pthread_sigmask(signal.SIG_BLOCK, ())
+
+
+def test_a_child_hears_interrupts_once_it_can_answer(folder, tmp_path):
+    (folder / "bad.py").write_text("import time\nprint('imported', flush=True)\ntime.sleep(60)\nCASES = []\n")
+    child = {**os.environ, supervisor.NOTE: str(tmp_path / "case"), supervisor.PARENT: str(os.getpid())}
+    with supervisor.later_interrupts():
+        run = subprocess.Popen(command(folder, tmp_path / "r.jsonl"), stdout=subprocess.PIPE, env=child, text=True)
+    assert run.stdout.readline() == "imported\n"
+    run.send_signal(signal.SIGINT)
+    run.communicate(timeout=30)
+    assert run.returncode == supervisor.INTERRUPTED
+
+
+def test_a_second_interrupt_ends_the_run_as_one(tmp_path, monkeypatch):
+    class Child:
+        def __init__(self, arguments, note, limit):
+            self.interrupted, self.process = 1.0, types.SimpleNamespace(returncode=-signal.SIGKILL)
+
+        wait = case = lambda self: ""
+
     monkeypatch.setattr(supervisor, "Child", Child)
     console = Console(record=True)
     assert supervisor.supervise([], tmp_path / "r.jsonl", 1.0, console) == 130

@@ -40,6 +40,16 @@ def test_a_misspelt_command_has_near_matches():
     assert result.exit_code == 2 and "No such command 'bnch'. Near matches: bench." in result.output
 
 
+@pytest.mark.parametrize("name", sorted(cli.COMMANDS))
+def test_an_interrupt_while_a_command_is_imported_is_one(name, monkeypatch):
+    def interrupt(module):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(cli.importlib, "import_module", interrupt)
+    result = run(name)
+    assert result.exit_code == 130 and result.output == "interrupted\n"
+
+
 def test_version_needs_no_installation(monkeypatch):
     def not_installed(name):
         raise importlib.metadata.PackageNotFoundError(name)
