@@ -280,6 +280,12 @@ def bench(ctx: click.Context, **options: object) -> None:
     except KeyboardInterrupt:
         click.echo("interrupted", err=True)
         code = supervisor.INTERRUPTED
+    except click.ClickException as error:
+        if not supervisor.is_child():
+            raise
+        error.show()
+        code = error.exit_code
+    supervisor.leave(code)
     ctx.exit(code)
 
 
@@ -313,10 +319,11 @@ class Command:
         if self.list_only:
             list_cases(chosen, self.console)
             return 0
-        if self.compare and self.json_path.resolve() == self.compare.resolve():
-            raise click.ClickException(
-                f"--compare {self.compare} is where the results go: name another file for them with --json"
-            )
+        for option, older in (("--compare", self.compare), ("--against", rival)):
+            if older and self.json_path.resolve() == older.resolve():
+                raise click.ClickException(
+                    f"{option} {older} is where the results go: name another file for them with --json"
+                )
         old = read_run(self.compare) if self.compare else None
         if supervisor.is_child():
             return self.measure(chosen, old)

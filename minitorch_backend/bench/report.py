@@ -17,6 +17,7 @@ from minitorch_backend.bench.statistics import SAME
 NARROWEST = 110  # columns in which a table keeps all its figures; in fewer the terminal breaks the lines
 NAME = 24  # of a case's name, at least
 REMARKS = 40  # of what stands behind the figures, before names are broken for it
+LEAST = 40  # whatever the terminal calls itself
 WIDTH = 140  # where there is no terminal
 
 
@@ -28,7 +29,10 @@ def console() -> Console:
     for stream in (sys.stdout, sys.stderr):
         if hasattr(stream, "reconfigure"):
             stream.reconfigure(errors="replace")
-    return Console(highlight=False, markup=False, emoji=False, width=None if sys.stdout.isatty() else WIDTH)
+    made = Console(highlight=False, markup=False, emoji=False, width=None if sys.stdout.isatty() else WIDTH)
+    if made.width < LEAST:  # COLUMNS=0, and nothing would be printed
+        made.width = LEAST
+    return made
 
 
 def show(console: Console, table: Table) -> None:
@@ -42,12 +46,14 @@ def show(console: Console, table: Table) -> None:
         if column.no_wrap:
             column.min_width = longest(column)
     needed, name, last = Measurement.get(console, unbounded, table), table.columns[0], table.columns[-1]
-    width = max(console.width, NARROWEST, needed.minimum)
-    lacking = needed.maximum - width
-    if not last.no_wrap:  # marks and messages
-        lacking -= max(0, longest(last) - REMARKS)
-    if name.min_width and lacking > 0:  # names give way: else what stands last is cut off for them
-        name.width = max(name.min_width, longest(name) - lacking)
+    remarks = measure_renderables(console, unbounded, [last.header, *last.cells])
+    least, lacking = needed.minimum, needed.maximum
+    if not last.no_wrap:  # marks and messages, of which a path may be longer than any line
+        least -= max(0, remarks.minimum - REMARKS)
+        lacking -= max(0, remarks.maximum - REMARKS)
+    width = max(console.width, NARROWEST, least)
+    if name.min_width and lacking > width:  # names give way: else what stands last is cut off for them
+        name.width = max(name.min_width, longest(name) + width - lacking)
     if console.width < width:
         system = None if console.color_system is None else "auto"
         console = Console(
@@ -133,7 +139,7 @@ def table(results: Iterable[Result], rival: str, others: tuple[str, ...] = (), o
     made.add_column("case", overflow="fold", min_width=NAME)
     for heading in (rival, *others, ours, "ratio", "99 % interval", "of the limit", "memory"):
         made.add_column(heading, justify="right", no_wrap=heading != "of the limit")
-    made.add_column("")
+    made.add_column("", overflow="fold")
     for r in results:
         if not r.timed:
             made.add_row(r.name, *[""] * (6 + len(others)), not_timed(r))

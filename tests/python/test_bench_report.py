@@ -53,6 +53,17 @@ def test_no_figure_is_cut_off_in_a_race_of_three(result, width):
 
 @pytest.mark.parametrize("width", WIDTHS)
 def test_no_figure_is_cut_off_in_a_race_of_two(result, width):
-    text = shown(report.table([result], "cpu", ours="a_kernel_of_mine"), width)
+    failed = Result("f/broken", "f", rival="cpu", status="failed", message=f"OSError: {'/folder' * 60}/the_end")
+    text = shown(report.table([result, failed], "cpu", ours="a_kernel_of_mine"), width)
+    assert max(map(len, text.splitlines())) <= max(width, 160) and "the_end" in "".join(text.split())
     for figure in ("62.7 µs", "654 µs", "2.22", "0.01 – 585.39", "98%", "arithmetic", "less", "accurate"):
         assert figure in text, figure
+
+
+def test_a_terminal_without_columns_shows_a_text(monkeypatch):
+    monkeypatch.setattr("sys.stdout", io.StringIO())
+    monkeypatch.setattr("sys.stdout.isatty", lambda: True, raising=False)
+    monkeypatch.setenv("COLUMNS", "0")
+    console = report.console()
+    console.print("failed: f/a")
+    assert console.file.getvalue() == "failed: f/a\n"

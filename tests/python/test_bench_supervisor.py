@@ -20,7 +20,7 @@ from minitorch_backend.bench.results import Result
 from tests.python.races import interrupt_behind
 
 CASES = """
-    import os, signal, sys, time
+    import os, signal, sys, threading, time
     import torch
     from minitorch_backend.bench.case import Case, forward
 
@@ -36,11 +36,16 @@ CASES = """
     def leaves(setup):
         os._exit(0)
 
+    def threads(setup):
+        threading.Thread(target=time.sleep, args=(600,)).start()
+        return forward(torch.exp, setup.normal(64))
+
     CASES = [
         Case("before", lambda s: forward(torch.exp, s.normal(64)), backends=BOTH),
         Case("hangs", hangs, backends=BOTH),
         Case("dies", dies, backends=BOTH),
         Case("leaves", leaves, backends=BOTH),
+        Case("threads", threads, backends=BOTH),
         Case("after", lambda s: forward(torch.exp, s.normal(64)), backends=BOTH),
     ]
 """
@@ -79,7 +84,8 @@ def test_the_run_goes_on_without_what_hangs_or_dies(folder, tmp_path):
     found = results.read(out).results
     assert done.returncode == 0, done.stdout + done.stderr
     assert {name: r.status for name, r in found.items()} == {
-        "bad/before": "ok", "bad/hangs": "failed", "bad/dies": "failed", "bad/leaves": "failed", "bad/after": "ok",
+        "bad/before": "ok", "bad/hangs": "failed", "bad/dies": "failed", "bad/leaves": "failed", "bad/threads": "ok",
+        "bad/after": "ok",
     }  # fmt: skip
     assert found["bad/hangs"].message == f"did not end within {limit} s and was stopped"
     assert found["bad/dies"].message == "ended the process (SIGSEGV)"

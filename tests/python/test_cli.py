@@ -9,7 +9,7 @@ from click import shell_completion
 from click.testing import CliRunner
 
 import minitorch_backend
-from minitorch_backend import cli
+from minitorch_backend import cli, info
 
 
 def run(*arguments):
@@ -63,6 +63,14 @@ def test_info():
     result = run("info")
     assert result.exit_code == 0 and torch.__version__ in result.output
     assert re.search(r"operators +\d{3,} with a kernel, \d{4,} composed of others, \d+ missing", result.output)
+
+
+@pytest.mark.parametrize("columns", ["0", "1", "40", "none"])
+def test_info_has_a_line_for_each_fact_in_any_terminal(monkeypatch, columns):
+    monkeypatch.setenv("COLUMNS", columns)
+    lines = run("info").output.splitlines()
+    assert [line.split("  ")[0] for line in lines] == list(info.facts())
+    assert lines[-1].endswith("refused by design")
 
 
 def test_shell_completion(monkeypatch):
