@@ -24,6 +24,7 @@ COMMANDS = {
 }
 
 
+INTERRUPTED = 130  # exit status, as shells have it
 ABOUT_THE_DEVICE = ("bench", "info")
 
 
@@ -39,6 +40,13 @@ class LazyGroup(click.Group):
         except OSError as error:  # such as output to a disk that is full
             click.echo(f"Error: {error}", err=True)
             sys.exit(1)
+
+    def invoke(self, ctx: click.Context) -> Any:
+        try:
+            return super().invoke(ctx)
+        except KeyboardInterrupt:  # also while a command is imported
+            click.echo("interrupted", err=True)
+            ctx.exit(INTERRUPTED)
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         return sorted(COMMANDS)

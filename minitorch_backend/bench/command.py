@@ -31,7 +31,21 @@ NOT_REACHED = "No case that was tried calls the kernel; name some with --only."
 NOTHING_COMPARED = "the older run has no case that could be compared"
 APART = "the processors were near each other in one of the runs only"
 RIVALS = ("native", "cpu", "cuda", "compile", "self")
+MOST_THREADS = 4096  # of which no machine has more to compute with
 LIMITS = "-- measuring the limits of this machine"  # what a run is at then, as the supervisor is told
+
+
+class Seconds(click.FloatRange):
+    """A time that may be given. NaN, which no range leaves out, is none."""
+
+    def __init__(self) -> None:
+        super().__init__(min=0)
+
+    def convert(self, value: object, param: click.Parameter | None, ctx: click.Context | None) -> float:
+        found = super().convert(value, param, ctx)
+        if math.isnan(found):
+            self.fail(f"{value!r} is not a number of seconds.", param, ctx)
+        return found
 
 
 def check_writable(path: pathlib.Path) -> None:
@@ -151,7 +165,7 @@ def list_cases(chosen: list[Case], console: Console) -> None:
             if text
         )
         console.print(Text.assemble(f"{case.full_name}  ", (work, "dim")), soft_wrap=True)
-    console.print(f"{len(chosen)} cases")
+    console.print(report.cases(len(chosen)))
 
 
 def measure_limits(backend: str, console: Console, note: Callable[[str], None]) -> limits.Limits:
@@ -240,12 +254,12 @@ def gate(done: list[Result], old: Run | None, new: Run, force: bool, console: Co
               help="Measure nothing: take this result file (to compare, print or plot).")  # fmt: skip
 @click.option("--force", is_flag=True, help="Compare results of different machines or versions too.")
 @click.option("--check", is_flag=True, help="Exit status 1 also when a floor is missed or a case fails.")
-@click.option("--threads", type=click.IntRange(min=1), help="CPU threads (default: torch's own choice).")
+@click.option("--threads", type=click.IntRange(1, MOST_THREADS), help="CPU threads (default: torch's own choice).")
 @click.option("--malloc", type=click.Choice(heap.POLICIES), default="pinned", show_default=True,
               help="The C library's heap, native's memory: in one fixed state, or as it is.")  # fmt: skip
-@click.option("--wait", type=click.FloatRange(min=0), default=30.0, show_default=True, metavar="SECONDS",
+@click.option("--wait", type=Seconds(), default=30.0, show_default=True, metavar="SECONDS",
               help="How long to wait at the end for the processors to be near each other, at least.")  # fmt: skip
-@click.option("--time-limit", type=click.FloatRange(min=0), default=300.0, show_default=True, metavar="SECONDS",
+@click.option("--time-limit", type=Seconds(), default=300.0, show_default=True, metavar="SECONDS",
               help="A case that takes longer is stopped. 0: no limit, and all in this process.")  # fmt: skip
 @click.option("--no-memory", is_flag=True, help="Do not measure peak memory.")
 @click.option("--json", "json_path", type=click.Path(dir_okay=False, path_type=pathlib.Path),
@@ -261,10 +275,17 @@ def bench(ctx: click.Context, **options: object) -> None:
     became slower than in --compare, or with --check a floor is missed or a case fails.
     """
     try:
+        supervisor.hear_interrupts()
         code = Command(**options).run()
     except KeyboardInterrupt:
         click.echo("interrupted", err=True)
         code = supervisor.INTERRUPTED
+    except click.ClickException as error:
+        if not supervisor.is_child():
+            raise
+        error.show()
+        code = error.exit_code
+    supervisor.leave(code)
     ctx.exit(code)
 
 
@@ -280,6 +301,9 @@ class Command:
 
     def run(self) -> int:
         modes.refuse_what_does_nothing(bench.params, self.options)
+        rival = pathlib.Path(self.against)
+        if rival.suffix in (".jsonl", *files.SUFFIXES) and not rival.is_file():
+            raise click.BadParameter(f"File {self.against!r} does not exist.", param_hint="--against")
         if self.plots:
             check_plots(self.plots)
         if self.threads:
@@ -295,10 +319,11 @@ class Command:
         if self.list_only:
             list_cases(chosen, self.console)
             return 0
-        if self.compare and self.json_path.resolve() == self.compare.resolve():
-            raise click.ClickException(
-                f"--compare {self.compare} is where the results go: name another file for them with --json"
-            )
+        for option, older in (("--compare", self.compare), ("--against", rival)):
+            if older and self.json_path.resolve() == older.resolve():
+                raise click.ClickException(
+                    f"{option} {older} is where the results go: name another file for them with --json"
+                )
         old = read_run(self.compare) if self.compare else None
         if supervisor.is_child():
             return self.measure(chosen, old)

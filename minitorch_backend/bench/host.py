@@ -20,6 +20,7 @@ from rich.console import Console
 from rich.table import Table
 
 from minitorch_backend import _C
+from minitorch_backend.bench import report
 
 CALLS, ROUNDS = 2000, 31
 KEYS = {"cpu": "CPU", "cuda": "CUDA", "minitorch": "PrivateUse1"}
@@ -97,7 +98,7 @@ def run(console: Console) -> int:
     table = Table(box=None, pad_edge=False, title="Nanoseconds of a call on small tensors", title_justify="left")
     table.add_column("operator")
     for heading in (native, "of it dispatcher", "minitorch", "dispatcher", "binding", "kernel", "ratio"):
-        table.add_column(heading, justify="right")
+        table.add_column(heading, justify="right", no_wrap=True)
     with console.status("") as status:
         for name in _C.hollow_operators():
             status.update(name)
@@ -107,6 +108,6 @@ def run(console: Console) -> int:
                 name, f"{t['native']:.0f}", f"{t['native hollow']:.0f}", f"{t['whole']:.0f}",
                 *(f"{part:.0f}" for part in parts), f"{t['native'] / t['whole']:.2f}",
             )  # fmt: skip
-    console.print(table)
+    report.show(console, table)
     console.print("binding: checks, allocation of the result, iterator. A part near zero may come out negative: noise.")
     return 0

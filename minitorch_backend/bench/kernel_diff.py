@@ -128,7 +128,7 @@ def diff(path: pathlib.Path, time_limit: float = TIME_LIMIT) -> list[Finding]:
         token = secrets.token_hex(8)
         poisoned = {"MINITORCH_POISON": "1", "MINITORCH_FALLBACK": "allow", process_state.TOKEN: token}
         environment = {**os.environ, **poisoned}
-        command = [sys.executable, "-m", __spec__.name, str(path), str(folder), str(os.getpid())]
+        command = process_state.python(__spec__.name, str(path), str(folder), str(os.getpid()))
         left: list[psutil.Process] = []
         with (folder / ERRORS).open("w") as errors:
             process = subprocess.Popen(

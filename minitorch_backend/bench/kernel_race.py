@@ -123,8 +123,8 @@ def table(done: list[Result], rival: str, mine: str) -> Table:
     made = Table(box=None, pad_edge=False)
     made.add_column("case", overflow="fold", min_width=report.NAME)
     names = (rival, "minitorch", mine)
-    for heading in (*names, f"vs {rival}", "vs minitorch", "of the limit", *(f"peak {name}" for name in names)):
-        made.add_column(heading, justify="right", no_wrap=heading.startswith("vs "))
+    for heading in (*names, f"vs {rival}", "vs minitorch", "of the limit", *(f"peak\n{name}" for name in names)):
+        made.add_column(heading, justify="right", no_wrap=True)
     for r in done:
         if not r.timed:
             made.add_row(r.name, *["–"] * 9)

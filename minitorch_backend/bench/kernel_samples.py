@@ -294,8 +294,13 @@ class Examination:
                 self.last()
                 took = time.perf_counter() - begun
                 calls = max(3, min(LEAK_CALLS, int(LEAK_SECONDS / max(took, 1e-6))))
+                files = process_state.open_files()
                 kept = process_state.kept_of_a_call(self.last, calls)
+                files = process_state.open_files() - files
             end_copies(self.own)
+            if files >= calls:
+                self._say("failed", f"the kernel leaves files open: {files} after some hundred calls")
+                return
             if kept >= process_state.LEAK:
                 self._say("failed", f"the kernel keeps {kept:.0f} bytes of memory from each call")
                 return

@@ -5,6 +5,7 @@ import ctypes
 import gc
 import os
 import signal
+import sys
 from dataclasses import dataclass, fields
 
 import psutil
@@ -37,6 +38,7 @@ class State:
     outputs_open: bool
     gradients: bool
     default_dtype: torch.dtype
+    default_device: str
     deterministic: bool
     seed: int
 
@@ -54,6 +56,7 @@ class State:
             all(is_open(descriptor) for descriptor in (1, 2)),
             torch.is_grad_enabled(),
             torch.get_default_dtype(),
+            str(torch.get_default_device()),
             torch.are_deterministic_algorithms_enabled(),
             torch.initial_seed(),
         )
@@ -70,6 +73,8 @@ class State:
             os.setpriority(os.PRIO_PROCESS, 0, self.priority)
         torch.set_grad_enabled(self.gradients)
         torch.set_default_dtype(self.default_dtype)
+        if str(torch.get_default_device()) != self.default_device:
+            torch.set_default_device(None if self.default_device == "cpu" else self.default_device)
         torch.use_deterministic_algorithms(self.deterministic)
         if torch.initial_seed() != self.seed:
             torch.manual_seed(self.seed)
@@ -106,6 +111,13 @@ def heap_in_use() -> int | None:
     return found.uordblks + found.hblkhd
 
 
+def open_files() -> int:
+    """How many descriptors of this process are open; 0 where that is not known."""
+    with contextlib.suppress(OSError):
+        return len(os.listdir("/proc/self/fd"))
+    return 0
+
+
 def kept_of_a_call(call, calls: int = 100) -> float:
     """Bytes of the heap that each call of something keeps: the least of three looks, 0 where that cannot be told."""
     for _ in range(min(20, calls)):
@@ -120,6 +132,15 @@ def kept_of_a_call(call, calls: int = 100) -> float:
             return 0.0
         kept.append((after - before) / calls)
     return min(kept)
+
+
+def python(module: str, *arguments: str) -> list[str]:
+    """The command of a process that runs a module and finds modules where this one does.
+
+    ``python -m`` would look into the current folder first, where a kernel for aten::select may be in a select.py.
+    """
+    boot = f"import sys; sys.path[:] = {sys.path!r}; import runpy; runpy.run_module({module!r}, None, '__main__', True)"
+    return [sys.executable, "-c", boot, *arguments]
 
 
 def end_with(parent: int) -> None:

@@ -4,8 +4,9 @@ import sys
 from collections.abc import Iterable
 
 from rich.console import Console
+from rich.measure import Measurement, measure_renderables
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
-from rich.table import Table
+from rich.table import Column, Table
 from rich.text import Text
 
 from minitorch_backend.bench import placement
@@ -15,6 +16,8 @@ from minitorch_backend.bench.statistics import SAME
 
 NARROWEST = 110  # columns in which a table keeps all its figures; in fewer the terminal breaks the lines
 NAME = 24  # of a case's name, at least
+REMARKS = 40  # of what stands behind the figures, before names are broken for it
+LEAST = 40  # whatever the terminal calls itself
 WIDTH = 140  # where there is no terminal
 
 
@@ -26,43 +29,69 @@ def console() -> Console:
     for stream in (sys.stdout, sys.stderr):
         if hasattr(stream, "reconfigure"):
             stream.reconfigure(errors="replace")
-    return Console(highlight=False, markup=False, emoji=False, width=None if sys.stdout.isatty() else WIDTH)
+    made = Console(highlight=False, markup=False, emoji=False, width=None if sys.stdout.isatty() else WIDTH)
+    if made.width < LEAST:  # COLUMNS=0, and nothing would be printed
+        made.width = LEAST
+    return made
 
 
 def show(console: Console, table: Table) -> None:
     """Print a table, in a narrow terminal wider than that: a broken line is better than figures that are cut off."""
-    if console.width < NARROWEST:
+    unbounded = console.options.update(max_width=10_000)
+
+    def longest(column: Column) -> int:
+        return measure_renderables(console, unbounded, [column.header, *column.cells]).maximum
+
+    for column in table.columns:  # that their text is not broken does not count where a table is measured
+        if column.no_wrap:
+            column.min_width = longest(column)
+    needed, name, last = Measurement.get(console, unbounded, table), table.columns[0], table.columns[-1]
+    remarks = measure_renderables(console, unbounded, [last.header, *last.cells])
+    least, lacking = needed.minimum, needed.maximum
+    if not last.no_wrap:  # marks and messages, of which a path may be longer than any line
+        least -= max(0, remarks.minimum - REMARKS)
+        lacking -= max(0, remarks.maximum - REMARKS)
+    width = max(console.width, NARROWEST, least)
+    if name.min_width and lacking > width:  # names give way: else what stands last is cut off for them
+        name.width = max(name.min_width, longest(name) + width - lacking)
+    if console.width < width:
         system = None if console.color_system is None else "auto"
         console = Console(
-            file=console.file, width=NARROWEST, highlight=False, markup=False, emoji=False,
+            file=console.file, width=width, highlight=False, markup=False, emoji=False,
             force_terminal=console.is_terminal, color_system=system, legacy_windows=False,
         )  # fmt: skip
     console.print(table)
 
 
+def figure(value: float) -> str:
+    """Three digits, or all those before the point where there are more."""
+    return f"{value:.3g}" if abs(value) < 999.5 else f"{value:.0f}"
+
+
+def in_units(value: float, units: Iterable[tuple[float, str]]) -> str:
+    """In the largest unit of which it is one or more, rounded; the units fall, the last takes what is left."""
+    *larger, (least, name) = units
+    for factor, unit in larger:
+        if float(f"{value / factor:.3g}") >= 1:
+            return f"{figure(value / factor)} {unit}"
+    return f"{figure(value / least)} {name}"
+
+
 def seconds(value: float | None) -> str:
     if value is None:
         return "–"
-    for factor, unit in ((1.0, "s"), (1e-3, "ms"), (1e-6, "µs")):
-        if value >= factor:
-            return f"{value / factor:.3g} {unit}"
-    return f"{value * 1e9:.0f} ns"
+    return in_units(value, ((1.0, "s"), (1e-3, "ms"), (1e-6, "µs"), (1e-9, "ns")))
 
 
 def size(value: float | None) -> str:
     if value is None:
         return "–"
-    for shift, unit in ((30, "GiB"), (20, "MiB"), (10, "KiB")):
-        if value >= 1 << shift:
-            return f"{value / (1 << shift):.3g} {unit}"
-    return f"{value:.0f} B"
+    return in_units(value, ((2.0**30, "GiB"), (2.0**20, "MiB"), (2.0**10, "KiB"), (1.0, "B")))
 
 
 def rate(value: float, unit: str) -> str:
-    for factor, prefix in ((1e12, "T"), (1e9, "G"), (1e6, "M")):
-        if value >= factor:
-            return f"{value / factor:.3g} {prefix}{unit}"
-    return f"{value:.3g} {unit}"
+    prefixes = ((1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k"), (1.0, ""))
+    return in_units(value, [(factor, prefix + unit) for factor, prefix in prefixes])
 
 
 APART = {placement.FAR: "processors far apart", placement.MIXED: "processors moved"}
@@ -110,7 +139,7 @@ def table(results: Iterable[Result], rival: str, others: tuple[str, ...] = (), o
     made.add_column("case", overflow="fold", min_width=NAME)
     for heading in (rival, *others, ours, "ratio", "99 % interval", "of the limit", "memory"):
         made.add_column(heading, justify="right", no_wrap=heading != "of the limit")
-    made.add_column("")
+    made.add_column("", overflow="fold")
     for r in results:
         if not r.timed:
             made.add_row(r.name, *[""] * (6 + len(others)), not_timed(r))
@@ -138,12 +167,16 @@ def limits_table(limits: Limits) -> Table:
     return made
 
 
+def cases(count: int) -> str:
+    return f"{count} case" if count == 1 else f"{count} cases"
+
+
 def summary(results: list[Result], rival: str) -> str:
     measured = [r for r in results if r.timed]
     timed = [r for r in measured if not r.unlike]
     faster = sum(1 for r in timed if r.estimate.significant and r.ratio > 1)
     slower = sum(1 for r in timed if r.estimate.significant and r.ratio < 1)
-    text = f"{len(timed)} cases: faster than {rival} in {faster}, slower in {slower}, within {SAME:.0%} or noise in "
+    text = f"{cases(len(timed))}: faster than {rival} in {faster}, slower in {slower}, within {SAME:.0%} or noise in "
     text += str(len(timed) - faster - slower)
     if broken := len(results) - len(measured):
         text += f"; {broken} not timed"

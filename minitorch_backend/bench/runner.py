@@ -199,6 +199,8 @@ class Runner:
             with side.active():
                 found.append(accuracy.results(case, side.device, side.prepare, place))
             memory.give_back()
+        if not found[-1]:
+            raise ValueError('the work gives no tensor to compare: a case with check="none" says that it does not')
         if self.sides[0].guest:
             return self.sides[0].guest.judge(case, found[-1])
         return accuracy.compare(found[0], found[-1], accuracy.reference(case, place))

@@ -15,7 +15,7 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 import click
 import psutil
@@ -60,6 +60,31 @@ def note_taker() -> Callable[[str], None]:
     return take
 
 
+@contextlib.contextmanager
+def later_interrupts() -> Iterator[None]:
+    """An interrupt waits until the end. A process that is started inside lets it wait until ``hear_interrupts``."""
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
+def hear_interrupts() -> None:
+    """In a child that can answer now, with what it has: until then it would die of one with a traceback."""
+    if is_child():
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
+
+
+def leave(code: int) -> None:
+    """In a child: end at once with this status. A thread that a case or a kernel has left would be waited for."""
+    if is_child():
+        for stream in (sys.stdout, sys.stderr):
+            with contextlib.suppress(OSError, ValueError):
+                stream.flush()
+        os._exit(code)
+
+
 def is_child() -> bool:
     return NOTE in os.environ
 
@@ -88,11 +113,12 @@ class Child:
         self.note, self.limit = note, limit
         self.interrupted: float | None = None  # when
         note.write_text("")
-        self.process = subprocess.Popen(
-            [sys.executable, "-m", "minitorch_backend", "bench", *arguments],
-            env={**os.environ, NOTE: str(note), PARENT: str(os.getpid())},
-            process_group=0,  # so that an interrupt comes from us, once
-        )
+        with later_interrupts():
+            self.process = subprocess.Popen(
+                process_state.python("minitorch_backend", "bench", *arguments),
+                env={**os.environ, NOTE: str(note), PARENT: str(os.getpid())},
+                process_group=0,  # so that an interrupt comes from us, once
+            )
         self.ended = threading.Event()
         threading.Thread(target=lambda: (self.process.wait(), self.ended.set()), daemon=True).start()
 
@@ -163,7 +189,8 @@ def supervise(given: list[str], json_path: pathlib.Path, limit: float, console: 
             problem, case = child.wait(), child.case()
             if not problem:
                 code = child.process.returncode
-                if code == UNFINISHED and child.interrupted:  # it had done its pass when that came
+                if child.interrupted and (code == UNFINISHED or code < 0):
+                    # It had done its pass when that came, or was ended by a second one.
                     console.print("interrupted; --resume goes on", style="yellow")
                     return INTERRUPTED
                 if code == UNFINISHED and not case:

@@ -82,6 +82,12 @@ def test_a_case_that_fails_is_a_result():
     assert not result.timed
 
 
+def test_a_case_without_a_result_is_not_called_right():
+    result = run_one(Case("nothing", lambda s: forward(lambda: None)))
+    assert result.status == "failed" and "no tensor to compare" in result.message and not result.timed
+    assert run_one(Case("nothing", lambda s: forward(lambda: None), check="none")).status == "ok"
+
+
 def test_a_case_that_fails_at_a_later_visit_has_no_ratio():
     calls = []
 

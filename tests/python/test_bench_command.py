@@ -66,7 +66,7 @@ def invoke(*arguments):
 def test_command_goes_on_after_a_failure(folder, quick_limits, tmp_path):
     out = tmp_path / "r.jsonl"
     found = invoke("--cases", folder, "--quick", "--only", "tiny", "--json", out, "--only", ".")
-    assert found.exit_code == 0 and "1 cases" in found.output
+    assert found.exit_code == 0 and "1 case: " in found.output
     found = invoke("--cases", folder, "--only", "exp|broken", "--json", out, "--check")
     assert (
         found.exit_code == 1
@@ -136,7 +136,7 @@ def test_cases_of_unlike_work_are_not_counted():
     made = [Result(f"f/{name}", "f", rival="cpu", ratio=2.0, low=1.9, high=2.1, unlike=unlike)
             for name, unlike in (("a", ""), ("b", "ours fused"))]  # fmt: skip
     text = report.summary(made, "cpu")
-    assert text.startswith("1 cases: faster than cpu in 1,") and "1 of sides that do not do the same work" in text
+    assert text.startswith("1 case: faster than cpu in 1,") and "1 of sides that do not do the same work" in text
     assert [report.marks(result).plain for result in made] == ["", "not the same work: ours fused"]
 
 
@@ -203,7 +203,7 @@ def test_a_narrow_terminal_and_a_poor_encoding_lose_no_figure(monkeypatch):
 
 def test_floors_are_chosen(folder):
     found = invoke("--cases", folder, "--list", "--floors", "--quick")
-    assert "tiny/floored" in found.output and "1 cases" in found.output
+    assert "tiny/floored" in found.output and "1 case\n" in found.output
 
 
 def test_floors_are_native_s(folder, quick_limits, tmp_path):
@@ -230,11 +230,24 @@ def test_wrong_calls_are_said_before_anything_is_measured(folder, monkeypatch, t
         ((tmp_path / "r.jsonl", "--compare", out), "abacus"),
         ((tmp_path / "r.jsonl", "--against", out), "abacus"),
         ((tmp_path / "r.jsonl", "--against", tmp_path / "bad.py"), "SyntaxError"),
-        ((tmp_path / "r.jsonl", "--against", "nowhere.cpp"), "FileNotFoundError"),
         ((out / "r.jsonl",), "--json"),
     ):
         found = invoke(*arguments, *given)
         assert found.exit_code == 1 and says in found.output
+
+
+@pytest.mark.parametrize("rival", ["nowhere.cpp", "nowhere.jsonl"])
+def test_a_rival_that_is_not_there_is_refused(rival):
+    found = invoke("--against", rival)
+    assert found.exit_code == 2 and f"Invalid value for --against: File '{rival}' does not exist." in found.output
+
+
+@pytest.mark.parametrize(
+    "given", [("--time-limit", "nan"), ("--wait", "nan"), ("--wait", "-1"), ("--threads", "0"), ("--threads", "9" * 14)]
+)
+def test_a_number_that_is_none_of_its_kind_is_refused(given):
+    found = invoke("--list", *given)
+    assert found.exit_code == 2 and f"Invalid value for '{given[0]}'" in found.output
 
 
 def test_a_result_file_knows_its_cases(tmp_path):

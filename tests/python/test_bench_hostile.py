@@ -60,8 +60,10 @@ def test_results_do_not_go_into_what_is_no_file_nor_over_the_run_compared_with(t
     written(old).close()
     before = old.read_bytes()
     (tmp_path / "same.jsonl").symlink_to(old)
-    found = run("--json", tmp_path / "same.jsonl", "--compare", old)
-    assert found.exit_code == 1 and "is where the results go" in found.output and old.read_bytes() == before
+    for option in ("--compare", "--against"):
+        found = run("--json", tmp_path / "same.jsonl", option, old)
+        assert found.exit_code == 1 and f"{option} {old} is where the results go" in found.output
+        assert old.read_bytes() == before
 
 
 def test_two_runs_do_not_write_one_file(tmp_path):
@@ -118,6 +120,7 @@ def test_a_diff_ends_with_who_started_it(tmp_path):
 CHANGES = {
     "gradients": lambda: torch.set_grad_enabled(False),
     "default_dtype": lambda: torch.set_default_dtype(torch.float64),
+    "default_device": lambda: torch.set_default_device("minitorch"),
     "deterministic": lambda: torch.use_deterministic_algorithms(True),
     "seed": lambda: torch.manual_seed(torch.initial_seed() + 1),
     "folder": lambda: os.chdir("/"),

@@ -1,6 +1,8 @@
 """A run whose cases hang or end the process: reported, and the run goes on."""
 
+import os
 import pathlib
+import signal
 import subprocess
 import sys
 import textwrap
@@ -18,7 +20,7 @@ from minitorch_backend.bench.results import Result
 from tests.python.races import interrupt_behind
 
 CASES = """
-    import os, signal, sys, time
+    import os, signal, sys, threading, time
     import torch
     from minitorch_backend.bench.case import Case, forward
 
@@ -34,11 +36,16 @@ CASES = """
     def leaves(setup):
         os._exit(0)
 
+    def threads(setup):
+        threading.Thread(target=time.sleep, args=(600,)).start()
+        return forward(torch.exp, setup.normal(64))
+
     CASES = [
         Case("before", lambda s: forward(torch.exp, s.normal(64)), backends=BOTH),
         Case("hangs", hangs, backends=BOTH),
         Case("dies", dies, backends=BOTH),
         Case("leaves", leaves, backends=BOTH),
+        Case("threads", threads, backends=BOTH),
         Case("after", lambda s: forward(torch.exp, s.normal(64)), backends=BOTH),
     ]
 """
@@ -77,7 +84,8 @@ def test_the_run_goes_on_without_what_hangs_or_dies(folder, tmp_path):
     found = results.read(out).results
     assert done.returncode == 0, done.stdout + done.stderr
     assert {name: r.status for name, r in found.items()} == {
-        "bad/before": "ok", "bad/hangs": "failed", "bad/dies": "failed", "bad/leaves": "failed", "bad/after": "ok",
+        "bad/before": "ok", "bad/hangs": "failed", "bad/dies": "failed", "bad/leaves": "failed", "bad/threads": "ok",
+        "bad/after": "ok",
     }  # fmt: skip
     assert found["bad/hangs"].message == f"did not end within {limit} s and was stopped"
     assert found["bad/dies"].message == "ended the process (SIGSEGV)"
@@ -147,6 +155,41 @@ def test_an_interrupt_while_a_pass_ends_is_heard(tmp_path, monkeypatch):
         wait = case = lambda self: ""
 
     started = []
+    monkeypatch.setattr(supervisor, "Child", Child)
+    console = Console(record=True)
+    assert supervisor.supervise([], tmp_path / "r.jsonl", 1.0, console) == 130
+    assert "interrupted; --resume goes on" in console.export_text()
+
+
+@pytest.mark.skipif(not pathlib.Path("/proc/self/status").exists(), reason="needs Linux")
+def test_an_interrupt_of_a_child_that_still_imports_waits(tmp_path):
+    """It would die of it with a traceback, and has nothing to say yet."""
+    child = supervisor.Child(["--list", "--only", "add"], tmp_path / "case", 60.0)
+    status = pathlib.Path(f"/proc/{child.process.pid}/status").read_text()
+    child.kill()
+    blocked = int(next(line for line in status.splitlines() if line.startswith("SigBlk")).split()[1], 16)
+    assert blocked & 1 << signal.SIGINT - 1
+    assert signal.SIGINT not in signal.pthread_sigmask(signal.SIG_BLOCK, ())
+
+
+def test_a_child_hears_interrupts_once_it_can_answer(folder, tmp_path):
+    (folder / "bad.py").write_text("import time\nprint('imported', flush=True)\ntime.sleep(60)\nCASES = []\n")
+    child = {**os.environ, supervisor.NOTE: str(tmp_path / "case"), supervisor.PARENT: str(os.getpid())}
+    with supervisor.later_interrupts():
+        run = subprocess.Popen(command(folder, tmp_path / "r.jsonl"), stdout=subprocess.PIPE, env=child, text=True)
+    assert run.stdout.readline() == "imported\n"
+    run.send_signal(signal.SIGINT)
+    run.communicate(timeout=30)
+    assert run.returncode == supervisor.INTERRUPTED
+
+
+def test_a_second_interrupt_ends_the_run_as_one(tmp_path, monkeypatch):
+    class Child:
+        def __init__(self, arguments, note, limit):
+            self.interrupted, self.process = 1.0, types.SimpleNamespace(returncode=-signal.SIGKILL)
+
+        wait = case = lambda self: ""
+
     monkeypatch.setattr(supervisor, "Child", Child)
     console = Console(record=True)
     assert supervisor.supervise([], tmp_path / "r.jsonl", 1.0, console) == 130

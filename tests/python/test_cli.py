@@ -9,7 +9,7 @@ from click import shell_completion
 from click.testing import CliRunner
 
 import minitorch_backend
-from minitorch_backend import cli
+from minitorch_backend import cli, info
 
 
 def run(*arguments):
@@ -40,6 +40,16 @@ def test_a_misspelt_command_has_near_matches():
     assert result.exit_code == 2 and "No such command 'bnch'. Near matches: bench." in result.output
 
 
+@pytest.mark.parametrize("name", sorted(cli.COMMANDS))
+def test_an_interrupt_while_a_command_is_imported_is_one(name, monkeypatch):
+    def interrupt(module):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(cli.importlib, "import_module", interrupt)
+    result = run(name)
+    assert result.exit_code == 130 and result.output == "interrupted\n"
+
+
 def test_version_needs_no_installation(monkeypatch):
     def not_installed(name):
         raise importlib.metadata.PackageNotFoundError(name)
@@ -53,6 +63,14 @@ def test_info():
     result = run("info")
     assert result.exit_code == 0 and torch.__version__ in result.output
     assert re.search(r"operators +\d{3,} with a kernel, \d{4,} composed of others, \d+ missing", result.output)
+
+
+@pytest.mark.parametrize("columns", ["0", "1", "40", "none"])
+def test_info_has_a_line_for_each_fact_in_any_terminal(monkeypatch, columns):
+    monkeypatch.setenv("COLUMNS", columns)
+    lines = run("info").output.splitlines()
+    assert [line.split("  ")[0] for line in lines] == list(info.facts())
+    assert lines[-1].endswith("refused by design")
 
 
 def test_shell_completion(monkeypatch):

@@ -1,6 +1,10 @@
 """What ``minitorch bench --kernel`` says about kernels that are wrong, crash, hang or do not compile."""
 
+import os
+import pathlib
 import re
+import subprocess
+import sys
 
 import pytest
 
@@ -16,6 +20,7 @@ def cache(tmp_path_factory, monkeypatch):
     monkeypatch.setenv("MINITORCH_KERNEL_CACHE", str(tmp_path_factory.getbasetemp() / "kernels"))
 
 
+ROOT = pathlib.Path(__file__).parents[2]
 HEAD = "// operator: aten::silu\n"
 INCLUDES = "".join(f"#include <{name}>\n" for name in ("cassert", "cmath", "cstdio", "cstdlib", "thread", "unistd.h"))
 LOOP = "for (int64_t i = 0; i < x.numel; i++) out.ptr<float>()[i] = "
@@ -90,6 +95,24 @@ def test_wrong_results_of_callables(tmp_path):
     assert len(findings) == len(PYTHON)
     for finding, (_, verdict, message) in zip(findings, PYTHON.values(), strict=True):
         assert finding.verdict == verdict and message in finding.message, finding
+
+
+def test_files_that_stay_open_and_a_name_of_the_library_s(tmp_path):
+    """A file may be called as a module is: here is an operator, and what a child imports is not this."""
+    path = tmp_path / "select.py"
+    path.write_text(
+        "import os, torch\nfrom minitorch_backend import kernels\n"
+        "kernels.override('aten::silu', lambda x: (os.open('/dev/null', 0), x * torch.sigmoid(x))[1])\n"
+    )
+    script = tmp_path / "diff"
+    script.write_text(
+        f"import pathlib\nfrom minitorch_backend.bench import kernel_diff\n"
+        f"print(*kernel_diff.diff(pathlib.Path({str(path)!r})))\n"
+    )
+    safe = {**os.environ, "PYTHONPATH": str(ROOT)}
+    command = [sys.executable, "-c", f"import runpy, sys; sys.path.pop(0); runpy.run_path({str(script)!r})"]
+    done = subprocess.run(command, cwd=tmp_path, env=safe, capture_output=True, text=True, timeout=200)
+    assert "the kernel leaves files open" in done.stdout, done.stdout + done.stderr
 
 
 def test_a_kernel_for_every_dtype_is_tried_with_several(tmp_path):
