@@ -233,9 +233,9 @@ MT_OPERATORS(aten, PrivateUse1, m) {
   using TensorScalar = at::Tensor(const at::Tensor&, const at::Scalar&);
   using InplaceScalar = at::Tensor&(at::Tensor&, const at::Scalar&);
   using ScalarTensor = at::Tensor(const at::Scalar&, const at::Tensor&);
-  m.impl("floor_divide", MT_CHECKED(static_cast<TensorTensor*>(at::native::floor_divide)));
+  m.impl("floor_divide", MT_CHECKED(BinaryCastFirst<static_cast<TensorTensor*>(at::native::floor_divide)>::call));
   m.impl("floor_divide_.Tensor", MT_CHECKED(static_cast<InplaceTensor*>(at::native::floor_divide_)));
-  m.impl("floor_divide.out", MT_CHECKED(at::native::floor_divide_out));
+  m.impl("floor_divide.out", MT_CHECKED(BinaryCastFirst<at::native::floor_divide_out>::call));
   m.impl("remainder.Scalar_Tensor", MT_CHECKED(static_cast<ScalarTensor*>(at::native::remainder)));
   m.impl("__lshift__.Tensor", MT_CHECKED(static_cast<TensorTensor*>(at::native::__lshift__)));
   m.impl("__lshift__.Scalar", MT_CHECKED(static_cast<TensorScalar*>(at::native::__lshift__)));
@@ -245,9 +245,9 @@ MT_OPERATORS(aten, PrivateUse1, m) {
   m.impl("__rshift__.Scalar", MT_CHECKED(static_cast<TensorScalar*>(at::native::__rshift__)));
   m.impl("__irshift__.Tensor", MT_CHECKED(static_cast<InplaceTensor*>(at::native::__irshift__)));
   m.impl("__irshift__.Scalar", MT_CHECKED(static_cast<InplaceScalar*>(at::native::__irshift__)));
-  m.impl("logical_and.out", MT_CHECKED(at::native::logical_and_out));
-  m.impl("logical_or.out", MT_CHECKED(at::native::logical_or_out));
-  m.impl("logical_xor.out", MT_CHECKED(at::native::logical_xor_out));
+  m.impl("logical_and.out", MT_CHECKED(BinaryCastFirst<at::native::logical_and_out>::call));
+  m.impl("logical_or.out", MT_CHECKED(BinaryCastFirst<at::native::logical_or_out>::call));
+  m.impl("logical_xor.out", MT_CHECKED(BinaryCastFirst<at::native::logical_xor_out>::call));
   m.impl("complex.out", MT_CHECKED(at::native::complex_out));
   m.impl("polar.out", MT_CHECKED(at::native::polar_out));
 }
