@@ -195,8 +195,7 @@ struct Structured<Base, R (C::*)(Args...)> {
 
   // Whether an iterator orders the dimensions of several tensors.
   template <class T>
-  static constexpr bool is_operand =
-      std::is_same_v<T, const at::Tensor&> || std::is_same_v<T, at::OptionalTensorRef>;
+  static constexpr bool is_operand = std::is_same_v<T, const at::Tensor&> || std::is_same_v<T, at::OptionalTensorRef>;
   static constexpr bool orders = std::is_base_of_v<at::TensorIteratorBase, Base> && (is_operand<Args> + ...) > 1;
 
   template <class Operation>

@@ -41,10 +41,10 @@ SequenceArgs sequence(const at::TensorIterator& iter) {
 
 void arange_stub(at::TensorIterator& iter, const at::Scalar& start, const at::Scalar& /*steps*/,
                  const at::Scalar& step) {
-  // Native counts in the wider type and raises an error for a number that it does not hold; PyTorch's own checks have
-  // done that for the other dtypes.
-  if (at::isReducedFloatingType(iter.dtype(0)))
-    for (const at::Scalar& s : {start, step}) check_convertible(s, at::kFloat);
+  // Native counts in a wider type and raises an error for a number that it does not hold.
+  const bool half = at::isReducedFloatingType(iter.dtype(0));
+  if (half || at::isIntegralType(iter.dtype(0), /*includeBool=*/false))
+    for (const at::Scalar& s : {start, step}) check_convertible(s, half ? at::kFloat : at::kLong);
   SequenceArgs args = sequence(iter);
   args.first = to_scalar(start);
   args.step = to_scalar(step);

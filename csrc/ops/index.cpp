@@ -58,6 +58,7 @@ struct Index : at::meta::structured_index_Tensor {
 };
 
 void index_put_stub(TensorIterator& iter, at::IntArrayRef sizes, at::IntArrayRef strides, bool accumulate) {
+  refuse_rare_as_native("index_put", iter.dtype(0));
   const bool float8 = !accumulate && iter.dtype(0) != at::kFloat8_e8m0fnu;  // native has no more
   IndexArgs args = from_iterator(iter, 1, 0, 2, sizes, strides, float8);
   args.name = "index_put_";
@@ -74,6 +75,10 @@ struct IndexPut final : at::meta::structured_index_Tensor {
                               at::TensorOptions options MT_NAMES_PARAM) override {
     TORCH_CHECK(at::is_expandable_to(value_.sizes(), sizes), "shape mismatch: value tensor of shape ", value_.sizes(),
                 " cannot be broadcast to indexing result of shape ", sizes);
+    const at::ScalarType dtype = c10::typeMetaToScalarType(options.dtype());  // of self
+    TORCH_CHECK(value_.scalar_type() == dtype, "Index put requires the source and destination dtypes match, got ",
+                dtype, " for the destination and ", value_.scalar_type(), " for the source.");
+    refuse_rare_as_native("index_put", dtype);
     const bool fits =
         value_.sizes() == sizes && (strides.empty() ? value_.is_contiguous() : value_.strides() == strides);
     if (fits) {
@@ -92,9 +97,6 @@ struct IndexPut final : at::meta::structured_index_Tensor {
 
 void index_put_with_sort_stub(at::Tensor& self, const c10::List<std::optional<at::Tensor>>& indices,
                               const at::Tensor& value, bool accumulate, bool /*unsafe*/) {
-  TORCH_CHECK(value.scalar_type() == self.scalar_type(),
-              "Index put requires the source and destination dtypes match, got ", self.scalar_type(),
-              " for the destination and ", value.scalar_type(), " for the source.");
   IndexPut op(value);
   const auto pre = op.meta(self, at::IOptTensorListRef(indices));
   if (op.numel() == 0) return;
@@ -195,7 +197,6 @@ void unfold_backward_stub(at::Tensor& grad_in, const at::Tensor& grad, int64_t d
 // CPU for native's devices, but on the tensor's own device for ours.
 at::Tensor& index_put_impl(at::Tensor& self, const c10::List<std::optional<at::Tensor>>& indices,
                            const at::Tensor& value, bool accumulate, bool unsafe) {
-  refuse_rare_as_native("index_put", self.scalar_type());
   if (!accumulate && value.numel() == 1 && value.device() == self.device()) {
     const at::Tensor any_number = at::empty({}, self.options().device(at::kCPU));
     if (std::get<0>(at::native::canDispatchToMaskedFill(self, indices, any_number)))

@@ -18,11 +18,11 @@ namespace {
 
 template <ScanOp op>
 void scan_stub(const at::Tensor& result, const at::Tensor& self, int64_t dim) {
-  TORCH_CHECK_NOT_IMPLEMENTED(result.scalar_type() != at::kBool,
+  TORCH_CHECK_NOT_IMPLEMENTED(result.scalar_type() != at::kBool && !refuses_rare(result.scalar_type()),
                               op == ScanOp::sum         ? "\"cumsum_out_cpu\""
                               : op == ScanOp::logsumexp ? "\"logcumsumexp_out_cpu\""
                                                         : "\"cumprod_out_cpu\"",
-                              " not implemented for 'Bool'");
+                              " not implemented for '", result.scalar_type(), "'");
   refuse_complex_half(result.scalar_type(), "scan");
   at::assert_no_internal_overlap(result);
   at::assert_no_partial_overlap(result, self);
@@ -57,8 +57,8 @@ void extremum_helper(const at::Tensor& self, at::Tensor& values, at::Tensor& ind
   at::assert_no_internal_overlap(values);
   at::assert_no_internal_overlap(indices);
   with_views_along(
-      at::maybe_wrap_dim(dim, self.dim()),
-      [](int d, const auto&... views) { scan_extremum_kernel(max, views..., d); }, values, indices, self);
+      at::maybe_wrap_dim(dim, self.dim()), [](int d, const auto&... views) { scan_extremum_kernel(max, views..., d); },
+      values, indices, self);
 }
 
 }  // namespace

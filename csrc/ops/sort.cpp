@@ -39,8 +39,8 @@ struct Sort : at::meta::structured_sort_stable {
     TORCH_CHECK(!self.is_complex(), " Sort does not support complex dtypes on CPU");
     const at::Tensor input = apart(self, values, indices);
     with_views_along(
-        at::maybe_wrap_dim(dim, self.dim()),
-        [&](int d, const auto&... views) { sort_kernel(views..., d, descending); }, values, indices, input);
+        at::maybe_wrap_dim(dim, self.dim()), [&](int d, const auto&... views) { sort_kernel(views..., d, descending); },
+        values, indices, input);
   }
 };
 
@@ -57,8 +57,8 @@ struct TopK : at::meta::structured_topk {
     }
     const at::Tensor input = apart(self, values, indices);
     with_views_along(
-        at::maybe_wrap_dim(dim, self.dim()),
-        [&](int d, const auto&... views) { topk_kernel(views..., d, k, largest); }, values, indices, input);
+        at::maybe_wrap_dim(dim, self.dim()), [&](int d, const auto&... views) { topk_kernel(views..., d, k, largest); },
+        values, indices, input);
   }
 };
 
@@ -98,8 +98,14 @@ std::tuple<at::Tensor&, at::Tensor&> kthvalue_out(const at::Tensor& self, int64_
   at::assert_no_overlap(self, values);
   const at::Tensor source = shape_kept(self, values, indices);
   at::native::_reduction_with_indices_allocate_or_resize_output(values, indices, source, d, keepdim);
+  if (source.dim() == 0) {  // of any dtype
+    values.copy_(source);
+    indices.zero_();
+    return {values, indices};
+  }
+  if (const auto t = source.scalar_type(); t != at::kFloat) refuse_as_native("kthvalue", t);
   select(SelectOp::kth, source, values, indices, d, /*keepdim=*/true, k);
-  if (!keepdim && source.dim() > 0) {
+  if (!keepdim) {
     values.squeeze_(d);
     indices.squeeze_(d);
   }
