@@ -4,6 +4,8 @@
 // The gradient that create_graph asks for is taken through PyTorch's composite of the same layer, which is
 // differentiable to any order; packed sequences and projections run on the composite altogether.
 #include <ATen/autocast_mode.h>
+#include <ATen/ops/_thnn_differentiable_lstm_cell_backward_native.h>
+#include <ATen/ops/_thnn_fused_lstm_cell_backward_native.h>
 #include <ATen/ops/gru_native.h>
 #include <ATen/ops/lstm_native.h>
 #include <ATen/ops/rnn_relu_native.h>
@@ -260,6 +262,20 @@ std::tuple<Tensor, Tensor> rnn(const Tensor& input, const Tensor& hx, TensorList
   return {r.y, r.hn};
 }
 
+// PyTorch's gradients of a fused LSTM cell are one tensor for both biases. Native on the CPU, which has no fused cell,
+// returns two, and whoever changes one in place does not mean the other.
+template <auto backward>
+struct Apart;
+template <class R, class... Args, R (*backward)(Args...)>
+struct Apart<backward> {
+  static R call(Args... args) {
+    R gradients = backward(args...);
+    Tensor& hidden_bias = std::get<4>(gradients);
+    if (hidden_bias.defined()) hidden_bias = hidden_bias.clone();
+    return gradients;
+  }
+};
+
 template <bool kAutograd>
 void implement(const Operators& m) {
   m.impl("lstm.input", TORCH_FN(lstm<kAutograd>));
@@ -269,7 +285,12 @@ void implement(const Operators& m) {
 }
 
 MT_OPERATORS(minitorch, AutogradPrivateUse1, m) { m.impl("rnn_layer_forward", TORCH_FN(layer_forward)); }
-MT_OPERATORS(aten, AutogradPrivateUse1, m) { implement<true>(m); }
+MT_OPERATORS(aten, AutogradPrivateUse1, m) {
+  implement<true>(m);
+  m.impl("_thnn_fused_lstm_cell_backward", TORCH_FN(Apart<at::native::_thnn_fused_lstm_cell_backward>::call));
+  m.impl("_thnn_differentiable_lstm_cell_backward",
+         TORCH_FN(Apart<at::native::_thnn_differentiable_lstm_cell_backward>::call));
+}
 MT_OPERATORS(aten, PrivateUse1, m) { implement<false>(m); }
 
 }  // namespace

@@ -12,9 +12,15 @@ PointwiseView view_of(const at::TensorIteratorBase& iter) {
   v.num_outputs = iter.noutputs();
   v.num_operands = iter.ntensors();
   v.numel = iter.numel();
-  TORCH_INTERNAL_ASSERT(v.ndim <= kMaxDims && v.num_operands <= kMaxOperands);
-  const auto shape = iter.shape();
-  for (int d = 0; d < v.ndim; d++) v.sizes[d] = shape[d];
+  TORCH_INTERNAL_ASSERT(v.num_operands <= kMaxOperands);
+  if (C10_UNLIKELY(v.ndim > kMaxDims)) {  // an empty one: others have that few dimensions left
+    TORCH_INTERNAL_ASSERT(v.numel == 0);
+    v.ndim = 1;
+    v.sizes[0] = 0;
+  } else {
+    const auto shape = iter.shape();
+    for (int d = 0; d < v.ndim; d++) v.sizes[d] = shape[d];
+  }
   for (int k = 0; k < v.num_operands; k++) {
     if (iter.is_cpu_scalar(k)) v.host_operands |= 1u << k;
     v.data[k] = static_cast<char*>(iter.data_ptr(k));

@@ -25,6 +25,7 @@
 #include <type_traits>
 #include <utility>
 
+#include "bridge/cast_first.h"
 #include "bridge/compat.h"
 #include "bridge/operators.h"
 #include "bridge/tensor.h"
@@ -181,10 +182,28 @@ struct Structured<Base, R (C::*)(Args...)> {
   static void run(Operation& op, Args... args) {
     const OperatorGuard guard(args...);
     try {
+      if constexpr (orders) {
+        OrderCheck order;
+        (order.see(args), ...);
+        if (C10_UNLIKELY(order.matters())) return run_cast_first(op, args...);
+      }
       run_guarded(op, args...);
     } catch (const NoKernel& missing) {
       refuse(name, missing);
     }
+  }
+
+  // Whether an iterator orders the dimensions of several tensors.
+  template <class T>
+  static constexpr bool is_operand = std::is_same_v<T, const at::Tensor&> || std::is_same_v<T, at::OptionalTensorRef>;
+  static constexpr bool orders = std::is_base_of_v<at::TensorIteratorBase, Base> && (is_operand<Args> + ...) > 1;
+
+  template <class Operation>
+  static void run_cast_first(Operation& op, Args... args) {
+    Op<Base, FunctionalOutputs, N> probe;  // learns the common dtype
+    probe.meta(args...);
+    CastFirst<sizeof...(Args)> cast(common_dtype_or_undefined(probe));
+    run_guarded(op, cast(args)...);
   }
 
   template <class Operation>

@@ -82,20 +82,52 @@ Scalar to_scalar(const at::Scalar& s) {
   return Scalar(s.toLong());
 }
 
+namespace {
+
+// A tensor that has elements has fewer than kMaxDims dimensions of more than one; of an empty one that has more, some
+// become one dimension.
+void fold_dimensions(TensorView& v, const at::Tensor& tensor) {
+  const int64_t last = tensor.dim() - 2;
+  v.ndim = 0;
+  for (int64_t d = 0; d < tensor.dim(); d++) {
+    if (d < last && tensor.size(d) == 1) continue;
+    if (d < last && v.ndim == kMaxDims - 2) {
+      v.sizes[v.ndim - 1] = static_cast<int64_t>(static_cast<uint64_t>(v.sizes[v.ndim - 1]) * tensor.size(d));
+      continue;
+    }
+    v.sizes[v.ndim] = tensor.size(d);
+    v.strides[v.ndim++] = tensor.stride(d);
+  }
+}
+
+}  // namespace
+
 TensorView view_of(const at::Tensor& tensor) {
   TORCH_INTERNAL_ASSERT(!tensor.is_conj() && !tensor.is_neg());
   TensorView v;
   check_allocated(tensor);
   v.dtype = to_dtype(tensor.scalar_type());
   v.data = static_cast<char*>(const_cast<void*>(tensor.const_data_ptr()));
-  v.ndim = static_cast<int>(tensor.dim());
   v.numel = tensor.numel();
-  TORCH_CHECK(v.ndim <= kMaxDims, "minitorch: tensors have at most ", kMaxDims, " dimensions, got ", v.ndim);
+  if (C10_UNLIKELY(tensor.dim() > kMaxDims)) {
+    fold_dimensions(v, tensor);
+    return v;
+  }
+  v.ndim = static_cast<int>(tensor.dim());
   for (int d = 0; d < v.ndim; d++) {
     v.sizes[d] = tensor.size(d);
     v.strides[d] = tensor.stride(d);
   }
   return v;
+}
+
+void leave_out_ones(const at::Tensor& shape, int64_t& dim, std::initializer_list<at::Tensor*> tensors) {
+  const at::DimVector sizes(shape.sizes());
+  for (int64_t d = static_cast<int64_t>(sizes.size()) - 1; d >= 0; d--) {
+    if (d == dim || sizes[d] != 1) continue;
+    for (at::Tensor* t : tensors) *t = t->select(d, 0);
+    if (d < dim) dim--;
+  }
 }
 
 bool strides_stay_within_storage(const c10::TensorImpl& tensor) {

@@ -22,8 +22,24 @@ DType to_dtype(at::ScalarType type);
 bool has_kernels(at::ScalarType type);
 Scalar to_scalar(const at::Scalar& scalar);
 
-// A strided tensor for a kernel. The tensor must outlive the call; conj and neg bits must have been resolved.
+// A strided tensor for a kernel. The tensor must outlive the call; conj and neg bits must have been resolved. Of more
+// than kMaxDims dimensions those of size 1 are left out, except among the last two.
 TensorView view_of(const at::Tensor& tensor);
+
+// Calls f(number of dimension `dim` in the views, views...), for a kernel that goes through equally many dimensions of
+// each tensor and treats all but one alike. The tensors' sizes agree but in `dim`.
+template <class F, class... Tensors>
+void with_views_along(int64_t dim, const F& f, const at::Tensor& first, const Tensors&... others) {
+  if (C10_LIKELY(first.dim() <= kMaxDims)) return f(static_cast<int>(dim), view_of(first), view_of(others)...);
+  const auto turned = [dim](const at::Tensor& t) { return view_of(t.transpose(dim, -1)); };
+  const TensorView view = turned(first);
+  f(view.ndim - 1, view, turned(others)...);
+}
+
+// Takes the only place of every dimension but `dim` in which `shape` has one, of tensors that are not empty: what is
+// left are fewer dimensions than kMaxDims. `dim` follows.
+void leave_out_ones(const at::Tensor& shape, int64_t& dim, std::initializer_list<at::Tensor*> tensors);
+
 // Whether the storage reaches as far as a tensor that is not contiguous.
 bool strides_stay_within_storage(const c10::TensorImpl& tensor);
 [[noreturn]] void fail_not_allocated(const c10::TensorImpl& tensor);

@@ -41,6 +41,10 @@ SequenceArgs sequence(const at::TensorIterator& iter) {
 
 void arange_stub(at::TensorIterator& iter, const at::Scalar& start, const at::Scalar& /*steps*/,
                  const at::Scalar& step) {
+  // Native counts in a wider type and raises an error for a number that it does not hold.
+  const bool half = at::isReducedFloatingType(iter.dtype(0));
+  if (half || at::isIntegralType(iter.dtype(0), /*includeBool=*/false))
+    for (const at::Scalar& s : {start, step}) check_convertible(s, half ? at::kFloat : at::kLong);
   SequenceArgs args = sequence(iter);
   args.first = to_scalar(start);
   args.step = to_scalar(step);
@@ -70,11 +74,13 @@ Tensor& fill_contiguous(Tensor& out, const F& f) {
 }
 
 Tensor& range_out(const at::Scalar& start, const at::Scalar& end, const at::Scalar& step, Tensor& out) {
-  at::native::arange_check_bounds(start, end, step);
   int64_t size = 0;
   AT_DISPATCH_ALL_TYPES_AND2(at::kHalf, at::kBFloat16, out.scalar_type(), "range_cpu", [&] {
     using Position = at::acc_type<scalar_t, false>;
     const auto first = start.to<Position>(), last = end.to<Position>(), by = step.to<Position>();
+    at::native::arange_check_bounds(start, end, step);
+    // A fraction of an integer's step; native divides by it, and dies.
+    TORCH_CHECK_VALUE(by != Position(0), "step must be nonzero");
     size = static_cast<int64_t>((last - first) / by + 1);
   });
   if (out.numel() != size) out.resize_({size});

@@ -41,9 +41,10 @@ void with_dimension_errors(const F& f, at::IntArrayRef dims, const char* prefix 
 }
 
 // PyTorch numbers the dimensions in its message by index tensor.
-at::DimVector numbered(size_t count) {
-  at::DimVector dims(count);
-  for (size_t k = 0; k < count; k++) dims[k] = static_cast<int64_t>(k);
+at::DimVector numbered(at::IntArrayRef sizes) {
+  at::DimVector dims;
+  for (size_t k = 0; k < sizes.size(); k++)
+    if (reaches_kernel(sizes, k)) dims.push_back(static_cast<int64_t>(k));
   return dims;
 }
 
@@ -52,16 +53,17 @@ struct Index : at::meta::structured_index_Tensor {
     if (numel() == 0) return;
     IndexArgs args = from_iterator(*this, 0, 1, 2, pre.sizes, pre.strides, true);
     args.check_first = !unseen(out);
-    with_dimension_errors([&] { index_read_kernel(args); }, numbered(pre.sizes.size()));
+    with_dimension_errors([&] { index_read_kernel(args); }, numbered(pre.sizes));
   }
 };
 
 void index_put_stub(TensorIterator& iter, at::IntArrayRef sizes, at::IntArrayRef strides, bool accumulate) {
+  refuse_rare_as_native("index_put", iter.dtype(0));
   const bool float8 = !accumulate && iter.dtype(0) != at::kFloat8_e8m0fnu;  // native has no more
   IndexArgs args = from_iterator(iter, 1, 0, 2, sizes, strides, float8);
   args.name = "index_put_";
   with_dimension_errors([&] { index_write_kernel(args, accumulate ? IndexWrite::add : IndexWrite::assign); },
-                        numbered(sizes.size()));
+                        numbered(sizes));
 }
 
 // Accumulation, and assignment under torch.use_deterministic_algorithms, reach a device that is not the CPU as tensors.
@@ -73,6 +75,10 @@ struct IndexPut final : at::meta::structured_index_Tensor {
                               at::TensorOptions options MT_NAMES_PARAM) override {
     TORCH_CHECK(at::is_expandable_to(value_.sizes(), sizes), "shape mismatch: value tensor of shape ", value_.sizes(),
                 " cannot be broadcast to indexing result of shape ", sizes);
+    const at::ScalarType dtype = c10::typeMetaToScalarType(options.dtype());  // of self
+    TORCH_CHECK(value_.scalar_type() == dtype, "Index put requires the source and destination dtypes match, got ",
+                dtype, " for the destination and ", value_.scalar_type(), " for the source.");
+    refuse_rare_as_native("index_put", dtype);
     const bool fits =
         value_.sizes() == sizes && (strides.empty() ? value_.is_contiguous() : value_.strides() == strides);
     if (fits) {
@@ -91,16 +97,13 @@ struct IndexPut final : at::meta::structured_index_Tensor {
 
 void index_put_with_sort_stub(at::Tensor& self, const c10::List<std::optional<at::Tensor>>& indices,
                               const at::Tensor& value, bool accumulate, bool /*unsafe*/) {
-  TORCH_CHECK(value.scalar_type() == self.scalar_type(),
-              "Index put requires the source and destination dtypes match, got ", self.scalar_type(),
-              " for the destination and ", value.scalar_type(), " for the source.");
   IndexPut op(value);
   const auto pre = op.meta(self, at::IOptTensorListRef(indices));
   if (op.numel() == 0) return;
   IndexArgs args = from_iterator(op, 0, 1, 2, pre.sizes, pre.strides);
   args.name = "index_put_";
   with_dimension_errors([&] { index_write_kernel(args, accumulate ? IndexWrite::add : IndexWrite::assign); },
-                        numbered(pre.sizes.size()));
+                        numbered(pre.sizes));
 }
 
 // `self` in the iterator does not advance along the indexed dimension `dim`.
@@ -177,15 +180,16 @@ void unfold_backward_stub(at::Tensor& grad_in, const at::Tensor& grad, int64_t d
   if (grad_in.numel() == 0) return;
   TORCH_INTERNAL_ASSERT(grad_in.is_contiguous());
   // A 0-dim input unfolds into one fold of one element.
-  const at::Tensor out = grad_in.dim() == 0 ? grad_in.unsqueeze(0) : grad_in;
-  const at::Tensor folds = grad_in.dim() == 0 ? grad.unsqueeze(0) : grad;
-  const int64_t d = at::maybe_wrap_dim(dim, out.dim());
+  at::Tensor out = grad_in.dim() == 0 ? grad_in.unsqueeze(0) : grad_in;
+  at::Tensor folds = grad_in.dim() == 0 ? grad.unsqueeze(0) : grad;
+  int64_t d = at::maybe_wrap_dim(dim, out.dim());
   at::DimVector expected(out.sizes());
   if (size >= 0 && size <= out.size(d) && step > 0) expected[d] = (out.size(d) - size) / step + 1;
   expected.push_back(size);
   TORCH_CHECK(step > 0 && folds.sizes() == at::IntArrayRef(expected), "unfold_backward: folds of ", size,
               " elements, a step of ", step, " apart, of a tensor of sizes ", out.sizes(),
               " have no gradient of sizes ", folds.sizes());
+  if (folds.dim() > kMaxDims) leave_out_ones(out, d, {&out, &folds});
   unfold_backward_kernel({view_of(out), view_of(folds), static_cast<int>(d), size, step});
 }
 
@@ -193,7 +197,6 @@ void unfold_backward_stub(at::Tensor& grad_in, const at::Tensor& grad, int64_t d
 // CPU for native's devices, but on the tensor's own device for ours.
 at::Tensor& index_put_impl(at::Tensor& self, const c10::List<std::optional<at::Tensor>>& indices,
                            const at::Tensor& value, bool accumulate, bool unsafe) {
-  refuse_rare_as_native("index_put", self.scalar_type());
   if (!accumulate && value.numel() == 1 && value.device() == self.device()) {
     const at::Tensor any_number = at::empty({}, self.options().device(at::kCPU));
     if (std::get<0>(at::native::canDispatchToMaskedFill(self, indices, any_number)))

@@ -25,9 +25,13 @@ IndexArgs along_dim_vector(const char* name, const at::Tensor& values, const at:
                            const at::Tensor& index);
 
 // The space of an iterator that PyTorch's advanced indexing made: operands `values` and `self`, then from `first_index`
-// on one operand for each entry of `sizes`. With `float8` numbers of eight bits go as bytes.
+// on one operand for each entry of `sizes`. With `float8` numbers of eight bits go as bytes. Index tensors that do not
+// reach the kernel are checked here.
 IndexArgs from_iterator(const at::TensorIteratorBase& iter, int values, int self, int first_index,
                         at::IntArrayRef sizes, at::IntArrayRef strides_in_bytes, bool float8 = false);
+
+// Of more index tensors than a kernel takes those that can only name one place are left out.
+inline bool reaches_kernel(at::IntArrayRef sizes, size_t k) { return sizes.size() <= kMaxIndices || sizes[k] != 1; }
 
 // True for a result that the operator itself has just made: nobody else will see what a failed call leaves in it.
 inline bool unseen(const at::TensorBase& result) { return result.use_count() <= 1; }

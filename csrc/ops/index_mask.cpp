@@ -76,6 +76,24 @@ Tensor& masked_scatter_(Tensor& self, const Tensor& mask, const Tensor& source) 
   return self;
 }
 
+// The kernel writes coordinates of the view's dimensions, which can be fewer than the tensor's.
+void write_coordinates(const Tensor& self, const TensorView& view, const NonzeroPlan& plan, const Tensor& result) {
+  if (self.numel() == 0) return;
+  if (view.ndim == self.dim()) return nonzero_kernel(view, plan, view_of(result));
+  Tensor shorter = self;
+  int64_t none = -1;
+  leave_out_ones(self, none, {&shorter});
+  const Tensor found = empty({result.size(0), shorter.dim()}, at::kLong);
+  nonzero_kernel(view_of(shorter), plan, view_of(found));
+  for (int64_t d = 0, from = 0; d < self.dim(); d++) {
+    const Tensor column = result.select(1, d);
+    if (self.size(d) == 1)
+      column.zero_();
+    else
+      column.copy_(found.select(1, from++));
+  }
+}
+
 Tensor& nonzero_out(const Tensor& self, Tensor& result) {
   check_same_device({&result, &self});
   TORCH_CHECK(result.scalar_type() == at::kLong,
@@ -87,7 +105,7 @@ Tensor& nonzero_out(const Tensor& self, Tensor& result) {
   const int64_t total = plan.before[plan.chunks];
   // Like native: column-major when the result was not given in the right size.
   if (at::native::resize_output(result, {total, self.dim()})) result.as_strided_({total, self.dim()}, {1, total});
-  nonzero_kernel(view, plan, view_of(result));
+  write_coordinates(self, view, plan, result);
   return result;
 }
 
@@ -107,7 +125,7 @@ Tensor& nonzero_static_out(const Tensor& self, int64_t size, int64_t fill_value,
   if (result.size(0) == 0 || result.size(1) == 0) return result;
   const TensorView view = view_of(self);
   const NonzeroPlan plan = plan_of(view);
-  nonzero_kernel(view, plan, view_of(result));
+  write_coordinates(self, view, plan, result);
   const int64_t found = plan.before[plan.chunks];
   if (found < size) result.narrow(0, found, size - found).fill_(fill_value);
   return result;

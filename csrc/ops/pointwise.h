@@ -56,7 +56,8 @@ void run_pointwise(PointwiseOp op, const at::TensorIteratorBase& iter, const A&.
   // The CPU's kernel refuses a dtype for no elements, too, as native does.
   if (iter.numel() == 0 && !backend().synchronous()) return;
   if (C10_UNLIKELY(iter.dtype(1) == at::kComplexHalf || iter.dtype(iter.ntensors() - 1) == at::kComplexHalf))
-    check_complex_half(iter.dtype(0), op);
+    check_complex_half(
+        common_dtype_or_undefined(iter) != at::ScalarType::Undefined ? iter.common_dtype() : iter.dtype(0), op);
   pointwise_kernel(op, view_of(iter), PointwiseParams{{kernel_scalar(scalars)...}});
 }
 

@@ -60,11 +60,17 @@ void quotient_stub(at::TensorIteratorBase& iter) {
   named(row == 2 ? "floor_divide" : "div", names[row][number], [&] { run_pointwise(op, iter); });
 }
 
-// clamp by tensors has the same stubs.
+// clamp by tensors has the same stubs; maximum and minimum themselves have refused complex numbers before.
+void refuse_complex(const char* kernel, at::ScalarType dtype) {
+  TORCH_CHECK_NOT_IMPLEMENTED(!at::isComplexType(dtype) || !backend().synchronous(), '"', kernel,
+                              "\" not implemented for '", dtype, "'");
+}
 void maximum_stub(at::TensorIteratorBase& iter) {
+  refuse_complex("maximum_cpu", iter.common_dtype());
   named("maximum", "maximum_cpu", [&] { run_pointwise(PointwiseOp::maximum, iter); });
 }
 void minimum_stub(at::TensorIteratorBase& iter) {
+  refuse_complex("minimum_cpu", iter.common_dtype());
   named("minimum", "minimum_cpu", [&] { run_pointwise(PointwiseOp::minimum, iter); });
 }
 
@@ -147,7 +153,30 @@ void polar_stub(at::TensorIterator& iter) {
   run_pointwise(PointwiseOp::polar, iter);
 }
 
-void ldexp_stub(at::TensorIteratorBase& iter) { run_in_output_dtype(PointwiseOp::ldexp, iter); }
+void ldexp_stub(at::TensorIteratorBase& iter) {
+  const auto check = [](const char* name, at::ScalarType dtype, bool known) {
+    TORCH_CHECK_NOT_IMPLEMENTED(known || !backend().synchronous(), '"', name, "\" not implemented for '", dtype, "'");
+  };
+  const at::ScalarType x = iter.dtype(1), exponent = iter.dtype(2);
+  check("ldexp_cpu", x, at::isFloatingType(x) && !at::isFloat8Type(x));
+  check("ldexp_cpu_exp", exponent,
+        at::isIntegralType(exponent, /*includeBool=*/false) && !c10::isBarebonesUnsignedType(exponent));
+  run_in_output_dtype(PointwiseOp::ldexp, iter);
+}
+
+// Our kernels have 16-bit floats, which native refuses on the CPU.
+void zeta_stub(at::TensorIteratorBase& iter) {
+  if (at::isReducedFloatingType(iter.common_dtype())) refuse_as_native("special_zeta", iter.common_dtype());
+  run_pointwise(PointwiseOp::zeta, iter);
+}
+
+// x << y has a name of its own among the operators, not among native's kernels.
+template <PointwiseOp op>
+void shift_stub(at::TensorIteratorBase& iter) {
+  constexpr bool left = op == PointwiseOp::bitwise_left_shift;
+  named(left ? "bitwise_left_shift" : "bitwise_right_shift", left ? "lshift_cpu" : "rshift_cpu",
+        [&] { run_pointwise(op, iter); });
+}
 
 }  // namespace
 }  // namespace minitorch
@@ -163,7 +192,6 @@ MT_REGISTER(logical_or)
 MT_REGISTER(logical_xor)
 MT_REGISTER(xlogy)
 MT_REGISTER(xlog1py)
-MT_REGISTER(zeta)
 MT_REGISTER(complex)
 MT_REGISTER(mse)
 MT_REGISTER(smooth_l1)
@@ -177,8 +205,8 @@ REGISTER_PRIVATEUSE1_DISPATCH(minimum_stub, &minitorch::minimum_stub)
 REGISTER_PRIVATEUSE1_DISPATCH(div_true_stub, &minitorch::quotient_stub<minitorch::PointwiseOp::div>)
 REGISTER_PRIVATEUSE1_DISPATCH(div_trunc_stub, &minitorch::quotient_stub<minitorch::PointwiseOp::div_trunc>)
 REGISTER_PRIVATEUSE1_DISPATCH(div_floor_stub, &minitorch::quotient_stub<minitorch::PointwiseOp::div_floor>)
-MT_STUB(lshift_stub, bitwise_left_shift)
-MT_STUB(rshift_stub, bitwise_right_shift)
+REGISTER_PRIVATEUSE1_DISPATCH(lshift_stub, &minitorch::shift_stub<minitorch::PointwiseOp::bitwise_left_shift>)
+REGISTER_PRIVATEUSE1_DISPATCH(rshift_stub, &minitorch::shift_stub<minitorch::PointwiseOp::bitwise_right_shift>)
 MT_STUB(pow_tensor_tensor_stub, pow)
 REGISTER_PRIVATEUSE1_DISPATCH(eq_stub, &minitorch::equality_stub<minitorch::PointwiseOp::eq>)
 REGISTER_PRIVATEUSE1_DISPATCH(ne_stub, &minitorch::equality_stub<minitorch::PointwiseOp::ne>)
@@ -186,6 +214,7 @@ REGISTER_PRIVATEUSE1_DISPATCH(mul_stub, &minitorch::product_stub)
 REGISTER_PRIVATEUSE1_DISPATCH(add_stub, &minitorch::add_stub)
 REGISTER_PRIVATEUSE1_DISPATCH(pow_tensor_scalar_stub, &minitorch::pow_scalar_stub)
 REGISTER_PRIVATEUSE1_DISPATCH(polar_stub, &minitorch::polar_stub)
+REGISTER_PRIVATEUSE1_DISPATCH(zeta_stub, &minitorch::zeta_stub)
 REGISTER_PRIVATEUSE1_DISPATCH(ldexp_stub, &minitorch::ldexp_stub)
 }  // namespace at::native
 
@@ -233,9 +262,9 @@ MT_OPERATORS(aten, PrivateUse1, m) {
   using TensorScalar = at::Tensor(const at::Tensor&, const at::Scalar&);
   using InplaceScalar = at::Tensor&(at::Tensor&, const at::Scalar&);
   using ScalarTensor = at::Tensor(const at::Scalar&, const at::Tensor&);
-  m.impl("floor_divide", MT_CHECKED(static_cast<TensorTensor*>(at::native::floor_divide)));
+  m.impl("floor_divide", MT_CHECKED(BinaryCastFirst<static_cast<TensorTensor*>(at::native::floor_divide)>::call));
   m.impl("floor_divide_.Tensor", MT_CHECKED(static_cast<InplaceTensor*>(at::native::floor_divide_)));
-  m.impl("floor_divide.out", MT_CHECKED(at::native::floor_divide_out));
+  m.impl("floor_divide.out", MT_CHECKED(BinaryCastFirst<at::native::floor_divide_out>::call));
   m.impl("remainder.Scalar_Tensor", MT_CHECKED(static_cast<ScalarTensor*>(at::native::remainder)));
   m.impl("__lshift__.Tensor", MT_CHECKED(static_cast<TensorTensor*>(at::native::__lshift__)));
   m.impl("__lshift__.Scalar", MT_CHECKED(static_cast<TensorScalar*>(at::native::__lshift__)));
@@ -245,9 +274,9 @@ MT_OPERATORS(aten, PrivateUse1, m) {
   m.impl("__rshift__.Scalar", MT_CHECKED(static_cast<TensorScalar*>(at::native::__rshift__)));
   m.impl("__irshift__.Tensor", MT_CHECKED(static_cast<InplaceTensor*>(at::native::__irshift__)));
   m.impl("__irshift__.Scalar", MT_CHECKED(static_cast<InplaceScalar*>(at::native::__irshift__)));
-  m.impl("logical_and.out", MT_CHECKED(at::native::logical_and_out));
-  m.impl("logical_or.out", MT_CHECKED(at::native::logical_or_out));
-  m.impl("logical_xor.out", MT_CHECKED(at::native::logical_xor_out));
+  m.impl("logical_and.out", MT_CHECKED(BinaryCastFirst<at::native::logical_and_out>::call));
+  m.impl("logical_or.out", MT_CHECKED(BinaryCastFirst<at::native::logical_or_out>::call));
+  m.impl("logical_xor.out", MT_CHECKED(BinaryCastFirst<at::native::logical_xor_out>::call));
   m.impl("complex.out", MT_CHECKED(at::native::complex_out));
   m.impl("polar.out", MT_CHECKED(at::native::polar_out));
 }

@@ -34,6 +34,13 @@ void where_stub(at::TensorIterator& iter) {
   pointwise_kernel(PointwiseOp::where, v, {});
 }
 
+void lerp_tensor_stub(at::TensorIteratorBase& iter) {
+  named("lerp", "lerp_kernel_tensor", [&] { run_pointwise(PointwiseOp::lerp_tensor, iter); });
+}
+void clamp_tensor_stub(at::TensorIteratorBase& iter) {
+  if (iter.common_dtype() == at::kBool) refuse_as_native("clamp", at::kBool);  // maximum and minimum of two have it
+  run_pointwise(PointwiseOp::clamp_tensor, iter);
+}
 void clamp_min_stub(at::TensorIteratorBase& iter, at::Scalar low) {
   named("clamp", "clamp_min_scalar_cpu", [&] { run_pointwise(PointwiseOp::clamp_min, iter, low); });
 }
@@ -51,8 +58,8 @@ namespace at::native {
 MT_STUB(addcmul_stub, addcmul)
 MT_STUB(addcdiv_stub, addcdiv)
 MT_STUB(lerp_kernel_scalar_weight, lerp_scalar)
-MT_STUB(lerp_kernel_tensor_weight, lerp_tensor)
-MT_STUB(clamp_stub, clamp_tensor)
+REGISTER_PRIVATEUSE1_DISPATCH(lerp_kernel_tensor_weight, &minitorch::lerp_tensor_stub)
+REGISTER_PRIVATEUSE1_DISPATCH(clamp_stub, &minitorch::clamp_tensor_stub)
 REGISTER_PRIVATEUSE1_DISPATCH(clamp_scalar_stub, &minitorch::clamp_scalar_stub)
 REGISTER_PRIVATEUSE1_DISPATCH(clamp_min_scalar_stub, &minitorch::clamp_min_stub)
 REGISTER_PRIVATEUSE1_DISPATCH(clamp_max_scalar_stub, &minitorch::clamp_max_stub)

@@ -47,13 +47,14 @@ void average_backward(const Tensor& dy, const Tensor& x, const Tensor& dx, int d
 struct AvgPool2d : at::meta::structured_avg_pool2d {
   void impl(const meta_return_ty&, const Tensor& x, IntArrayRef kernel, IntArrayRef stride, IntArrayRef padding,
             bool /*ceil_mode*/, bool count_include_pad, std::optional<int64_t> divisor, const Tensor& out) {
-    check_pool_dtype("avg_pool2d", x, PoolInts::int64);
+    check_pool_dtype("avg_pool2d", x, PoolInts::int64, true);
     average(x, out, 2, pool_window(2, kernel, stride, padding, kOnes), count_include_pad, divisor);
   }
 };
 struct AvgPool3d : at::meta::structured_avg_pool3d {
   void impl(const Tensor& x, IntArrayRef kernel, IntArrayRef stride, IntArrayRef padding, bool /*ceil_mode*/,
             bool count_include_pad, std::optional<int64_t> divisor, const Tensor& out) {
+    refuse_as_native("avg_pool3d", x.scalar_type());
     check_pool_dtype("avg_pool3d_out_frame", x, PoolInts::int64);
     average(x, out, 3, pool_window(3, kernel, stride, padding, kOnes), count_include_pad, divisor);
   }
@@ -104,7 +105,7 @@ at::MemoryFormat adaptive_format(const Adaptive& a, const Tensor& x) {
 template <const Adaptive& a>
 void check_adaptive_dtype(const Tensor& x, IntArrayRef sizes) {
   if (a.dims == 2 && c10::multiply_integers(sizes) == 0) return;
-  check_pool_dtype(a.forward_dtype, x, PoolInts::none);
+  check_pool_dtype(a.forward_dtype, x, PoolInts::none, a.dims == 2);
 }
 
 template <const Adaptive& a>

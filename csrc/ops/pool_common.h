@@ -55,15 +55,19 @@ inline PoolWindow pool_window(int dims, at::IntArrayRef kernel, at::IntArrayRef 
 }
 inline PoolWindow adaptive_window() { return PoolWindow{}; }
 
-// Throws native's error for a dtype that its kernel, named `kernel`, does not have.
+// Throws native's error for a dtype that its kernel, named `kernel`, does not have; `named_by_layout`: another one
+// computes in channels-last layouts.
 enum class PoolInts { none, int64, all };
-inline void check_pool_dtype(const char* kernel, const at::Tensor& t, PoolInts ints) {
+inline void check_pool_dtype(const char* kernel, const at::Tensor& t, PoolInts ints, bool named_by_layout = false) {
   const at::ScalarType type = t.scalar_type();
   const bool floating = type == at::kFloat || type == at::kDouble || type == at::kHalf || type == at::kBFloat16;
   const bool integral = ints == PoolInts::all     ? at::isIntegralType(type, /*includeBool=*/false) && type <= at::kLong
                         : ints == PoolInts::int64 ? type == at::kLong
                                                   : false;
-  TORCH_CHECK_NOT_IMPLEMENTED(floating || integral, '"', kernel, "\" not implemented for '", c10::toString(type), "'");
+  if (C10_LIKELY(floating || integral)) return;
+  const bool last = named_by_layout && t.suggest_memory_format() != at::MemoryFormat::Contiguous;
+  TORCH_CHECK_NOT_IMPLEMENTED(false, '"', kernel, last ? "_channels_last" : "", "\" not implemented for '",
+                              c10::toString(type), "'");
 }
 
 }  // namespace minitorch

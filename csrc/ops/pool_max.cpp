@@ -81,7 +81,7 @@ void max_backward(const char* kernel, const Tensor& dy, const Tensor& x, const T
 struct MaxPool2d : at::meta::structured_max_pool2d_with_indices {
   void impl(const Tensor& x, IntArrayRef kernel, IntArrayRef stride, IntArrayRef padding, IntArrayRef dilation, bool,
             const Tensor& out, const Tensor& indices) {
-    check_pool_dtype("max_pool2d", x, PoolInts::all);
+    check_pool_dtype("max_pool2d", x, PoolInts::all, true);
     maximum(x, out, indices, 2, pool_window(2, kernel, stride, padding, dilation));
   }
 };
@@ -94,7 +94,7 @@ struct MaxPool2dBackward : at::meta::structured_max_pool2d_with_indices_backward
 };
 struct AdaptiveMaxPool2d : at::meta::structured_adaptive_max_pool2d {
   void impl(const Tensor& x, IntArrayRef, const Tensor& out, const Tensor& indices) {
-    check_pool_dtype("adaptive_max_pool2d", x, PoolInts::none);
+    check_pool_dtype("adaptive_max_pool2d", x, PoolInts::none, true);
     maximum(x, out, indices, 2, adaptive_window());
   }
 };
@@ -122,6 +122,10 @@ struct AdaptiveMaxPool3dBackward : at::meta::structured_adaptive_max_pool3d_back
 Tensor max_pool1d(const Tensor& x, IntArrayRef kernel, IntArrayRef stride, IntArrayRef padding, IntArrayRef dilation,
                   bool ceil_mode) {
   const bool batched = x.dim() == 3;
+  if (backend().host_accessible() && (batched || x.dim() == 2) && x.numel() > 0) {
+    at::native::check_max_pool1d(x, kernel, stride, padding, dilation, ceil_mode);
+    check_pool_dtype("max_pool1d_impl", x, PoolInts::none);
+  }
   if (!at::isFloatingType(x.scalar_type()) || at::isFloat8Type(x.scalar_type()) || !(batched || x.dim() == 2) ||
       x.numel() == 0)
     return at::native::max_pool1d(x, kernel, stride, padding, dilation, ceil_mode);
@@ -184,7 +188,7 @@ Plan3d plan_max_pool3d(const Tensor& x, IntArrayRef kernel, IntArrayRef stride, 
       static_cast<int>(w.pad[0]), static_cast<int>(w.pad[1]), static_cast<int>(w.pad[2]),
       static_cast<int>(w.dilation[0]), static_cast<int>(w.dilation[1]), static_cast<int>(w.dilation[2]), x.size(-3),
       x.size(-2), x.size(-1), out[0], out[1], out[2], "max_pool3d_with_indices_out_cpu_template()");
-  check_pool_dtype("max_pool3d", x, PoolInts::all);
+  check_pool_dtype("max_pool3d", x, PoolInts::all, true);
   return plan;
 }
 

@@ -293,7 +293,7 @@ bool equal(const at::Tensor& self, const at::Tensor& other) {
   if (!self.is_same_size(other)) return false;
   if (self.numel() == 0) return true;
   refuse_complex_half(self.scalar_type(), "equal");
-  return at::eq(self, other).all().item<bool>();
+  return at::eq(self, other).flatten().all().item<bool>();
 }
 
 at::Tensor trace(const at::Tensor& self) {

@@ -100,7 +100,7 @@ Gradients backward(const OptionalTensor& grad_y, const OptionalTensor& grad_hn, 
     grad_w_hh = recurrent_weight_gradient(through, y, h, reverse);
     if (has_bias) {
       grad_b_ih = rows.sum(0);
-      grad_b_hh = grad_hidden_gates.defined() ? through.view({-1, s.width}).sum(0) : grad_b_ih;
+      grad_b_hh = grad_hidden_gates.defined() ? through.view({-1, s.width}).sum(0) : grad_b_ih.clone();
     }
   }
   return {grad_x, grad_w_ih, grad_w_hh, grad_b_ih, grad_b_hh, grad_h0, grad_c0};

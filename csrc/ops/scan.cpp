@@ -18,16 +18,17 @@ namespace {
 
 template <ScanOp op>
 void scan_stub(const at::Tensor& result, const at::Tensor& self, int64_t dim) {
-  TORCH_CHECK_NOT_IMPLEMENTED(result.scalar_type() != at::kBool,
+  TORCH_CHECK_NOT_IMPLEMENTED(result.scalar_type() != at::kBool && !refuses_rare(result.scalar_type()),
                               op == ScanOp::sum         ? "\"cumsum_out_cpu\""
                               : op == ScanOp::logsumexp ? "\"logcumsumexp_out_cpu\""
                                                         : "\"cumprod_out_cpu\"",
-                              " not implemented for 'Bool'");
+                              " not implemented for '", result.scalar_type(), "'");
   refuse_complex_half(result.scalar_type(), "scan");
   at::assert_no_internal_overlap(result);
   at::assert_no_partial_overlap(result, self);
   if (result.numel() == 0) return;
-  scan_kernel(op, view_of(result), view_of(self), static_cast<int>(dim));
+  with_views_along(
+      dim, [](int d, const TensorView& out, const TensorView& in) { scan_kernel(op, out, in, d); }, result, self);
 }
 
 // PyTorch's own logcumsumexp is bound to the CPU dispatch key, but not to the CPU.
@@ -55,8 +56,9 @@ void extremum_helper(const at::Tensor& self, at::Tensor& values, at::Tensor& ind
               indices.scalar_type());
   at::assert_no_internal_overlap(values);
   at::assert_no_internal_overlap(indices);
-  scan_extremum_kernel(max, view_of(values), view_of(indices), view_of(self),
-                       static_cast<int>(at::maybe_wrap_dim(dim, self.dim())));
+  with_views_along(
+      at::maybe_wrap_dim(dim, self.dim()), [](int d, const auto&... views) { scan_extremum_kernel(max, views..., d); },
+      values, indices, self);
 }
 
 }  // namespace

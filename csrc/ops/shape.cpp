@@ -109,6 +109,7 @@ Tensor& im2col_out(const Tensor& self, IntArrayRef kernel, IntArrayRef dilation,
   } else {
     at::native::resize_output(out, {image.size(0), rows, length});
   }
+  if (at::isIntegralType(self.scalar_type(), /*includeBool=*/false)) refuse_as_native("im2col", self.scalar_type());
   const Tensor target = out.is_contiguous() ? out : at::empty(out.sizes(), out.options());
   im2col_kernel(column_args(image, target, kernel, dilation, padding, stride, windows));
   if (!target.is_same(out)) out.copy_(target);
@@ -143,7 +144,8 @@ Tensor& col2im_out(const Tensor& self, IntArrayRef output_size, IntArrayRef kern
   }
   const Tensor target = out.is_contiguous() ? out : at::empty(out.sizes(), out.options());
   const Tensor image = batched ? target : target.unsqueeze(0);
-  col2im_kernel(column_args(image, columns, kernel, dilation, padding, stride, windows));
+  named("im2col", "col2im_out_cpu",
+        [&] { col2im_kernel(column_args(image, columns, kernel, dilation, padding, stride, windows)); });
   if (!target.is_same(out)) out.copy_(target);
   return out;
 }

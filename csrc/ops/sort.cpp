@@ -38,8 +38,9 @@ struct Sort : at::meta::structured_sort_stable {
     if (self.numel() == 0) return;
     TORCH_CHECK(!self.is_complex(), " Sort does not support complex dtypes on CPU");
     const at::Tensor input = apart(self, values, indices);
-    sort_kernel(view_of(values), view_of(indices), view_of(input),
-                static_cast<int>(at::maybe_wrap_dim(dim, self.dim())), descending);
+    with_views_along(
+        at::maybe_wrap_dim(dim, self.dim()), [&](int d, const auto&... views) { sort_kernel(views..., d, descending); },
+        values, indices, input);
   }
 };
 
@@ -55,14 +56,25 @@ struct TopK : at::meta::structured_topk {
       return;
     }
     const at::Tensor input = apart(self, values, indices);
-    topk_kernel(view_of(values), view_of(indices), view_of(input),
-                static_cast<int>(at::maybe_wrap_dim(dim, self.dim())), k, largest);
+    with_views_along(
+        at::maybe_wrap_dim(dim, self.dim()), [&](int d, const auto&... views) { topk_kernel(views..., d, k, largest); },
+        values, indices, input);
   }
 };
 
 // Where an output is the input, resizing it must not change what is read.
 at::Tensor shape_kept(const at::Tensor& self, const at::Tensor& values, const at::Tensor& indices) {
   return values.is_same(self) || indices.is_same(self) ? self.alias() : self;
+}
+
+at::DimVector reduced_shape(const at::Tensor& self, int64_t dim, bool keepdim) {
+  at::DimVector shape(self.sizes());
+  if (self.dim() == 0) return shape;
+  if (keepdim)
+    shape[dim] = 1;
+  else
+    shape.erase(shape.begin() + dim);
+  return shape;
 }
 
 // Outputs that have lost the reduced dimension get it back for the kernel, as a view.
@@ -73,7 +85,7 @@ void select(SelectOp op, const at::Tensor& self, const at::Tensor& values, const
   const bool missing = !keepdim && self.dim() > 0;
   const at::Tensor v = missing ? values.unsqueeze(dim) : values, i = missing ? indices.unsqueeze(dim) : indices;
   const at::Tensor input = apart(self, values, indices);
-  select_kernel(op, view_of(v), view_of(i), view_of(input), static_cast<int>(dim), k);
+  with_views_along(dim, [&](int d, const auto&... views) { select_kernel(op, views..., d, k); }, v, i, input);
 }
 
 std::tuple<at::Tensor&, at::Tensor&> kthvalue_out(const at::Tensor& self, int64_t k, int64_t dim, bool keepdim,
@@ -86,8 +98,14 @@ std::tuple<at::Tensor&, at::Tensor&> kthvalue_out(const at::Tensor& self, int64_
   at::assert_no_overlap(self, values);
   const at::Tensor source = shape_kept(self, values, indices);
   at::native::_reduction_with_indices_allocate_or_resize_output(values, indices, source, d, keepdim);
+  if (source.dim() == 0) {  // of any dtype
+    values.copy_(source);
+    indices.zero_();
+    return {values, indices};
+  }
+  if (const auto t = source.scalar_type(); t != at::kFloat) refuse_as_native("kthvalue", t);
   select(SelectOp::kth, source, values, indices, d, /*keepdim=*/true, k);
-  if (!keepdim && source.dim() > 0) {
+  if (!keepdim) {
     values.squeeze_(d);
     indices.squeeze_(d);
   }
@@ -109,13 +127,7 @@ std::tuple<at::Tensor&, at::Tensor&> median_out(const at::Tensor& self, int64_t 
   at::checkDeviceType("median", {values, indices}, self.device().type());
   at::checkScalarType("median", {indices, "indices", 1}, at::kLong);
   at::checkSameType("median", {values, "values", 0}, {self, "self", 2});
-  auto shape = self.sizes().vec();
-  if (self.dim() > 0) {
-    if (keepdim)
-      shape[d] = 1;
-    else
-      shape.erase(shape.begin() + d);
-  }
+  const at::DimVector shape = reduced_shape(self, d, keepdim);
   at::native::resize_output(values, shape);
   at::native::resize_output(indices, shape);
   at::maybe_wrap_dim(dim, self.dim());  // one of the outputs may be self
@@ -159,9 +171,9 @@ std::tuple<at::Tensor&, at::Tensor&> mode_out(const at::Tensor& self, int64_t di
     return {values, indices};
   }
   const at::Tensor source = shape_kept(self, values, indices);
-  const auto mask = at::native::make_dim_mask(at::IntArrayRef(d), self.dim());
-  at::native::resize_reduction_result(values, source, mask, keepdim, self.scalar_type());
-  at::native::resize_reduction_result(indices, source, mask, keepdim, at::kLong);
+  const at::DimVector shape = reduced_shape(source, d, keepdim);
+  at::native::resize_output(values, shape);
+  at::native::resize_output(indices, shape);
   assert_no_shared_part(self, values, indices);
   select(SelectOp::mode, source, values, indices, d, keepdim);
   return {values, indices};

@@ -145,13 +145,14 @@ at::Tensor& searchsorted_into(const at::Tensor& sorted_sequence, const at::Tenso
   at::native::searchsorted_pre_check(sorted_sequence, self, out, out_int32, right, side, sorter);
   at::native::resize_output(out, self.sizes());
   if (self.numel() == 0) return out;
-  refuse_rare("searchsorted_out_cpu", self.scalar_type());
   at::Tensor input, boundaries, order;
   at::native::searchsorted_maybe_trim_input_tensors(input, boundaries, order, self, sorted_sequence,
                                                     sorter.defined() ? sorter : sorted_sequence);
   if (!input.defined()) input = self;
   if (!boundaries.defined()) boundaries = sorted_sequence;
   if (!order.defined()) order = sorter;
+  const auto dtype = input.scalar_type();
+  if (dtype != at::kFloat && dtype != at::kLong) refuse_as_native("bucketize", dtype);
   // What is written must not be searched any more.
   const bool own = !out.is_contiguous() || out.is_alias_of(self) || out.is_alias_of(sorted_sequence) ||
                    (sorter.defined() && out.is_alias_of(sorter));

@@ -58,7 +58,7 @@ void add_to_dense(const Tensor& dense, const Tensor& sparse, const at::Scalar& a
   }
   if (sparse.sparse_dim() == 0) {
     Tensor target = dense;
-    target.add_(values.sum(0), alpha);
+    for (const Tensor& value : values.unbind(0)) target.add_(value, alpha);  // native has no sum for every dtype
     return;
   }
   c10::List<std::optional<Tensor>> places;
@@ -173,11 +173,16 @@ Tensor& mm_out(const Tensor& self, const Tensor& other, Tensor& out) {
 // The elements of a tensor at the positions that `mask` has.
 Tensor sparse_mask(const Tensor& self, const Tensor& mask) {
   check_same_device({&self, &mask});
-  TORCH_CHECK_NOT_IMPLEMENTED(mask.is_sparse() && mask.sparse_dim() > 0,
+  TORCH_CHECK_NOT_IMPLEMENTED(mask.is_sparse() && (mask.sparse_dim() > 0 || !self.is_sparse()),
                               "minitorch has no kernel for 'aten::sparse_mask' but by a sparse tensor");
   TORCH_CHECK(self.sizes().equals(mask.sizes()), "sparse_mask(): operands have incompatible sizes; self has size ",
               self.sizes(), " but mask has size ", mask.sizes());
   if (!self.is_sparse()) {
+    if (mask.sparse_dim() == 0) {  // each element of the mask is all of self
+      at::DimVector sizes(self.sizes());
+      sizes.insert(sizes.begin(), mask._nnz());
+      return make(mask, mask._indices().clone(), self.unsqueeze(0).expand(sizes).clone(), mask.is_coalesced());
+    }
     c10::List<std::optional<Tensor>> places;
     for (const Tensor& row : mask._indices().unbind(0)) places.push_back(row);
     return make(mask, mask._indices().clone(), self.index(places), mask.is_coalesced());

@@ -71,7 +71,7 @@ void check_upsample_dtype(const Upsampling& u, const Tensor& t, bool channels_la
     name = "compute_index_ranges_weights";
   } else if (u.mode == ResampleMode::cubic) {
     name = "compute_indices_weights_cubic";
-  } else if (u.dims == 2 || channels_last) {
+  } else if (u.dims == 2 || (channels_last && t.size(1) > 3)) {
     const std::string dims = u.dims == 2 ? "2d" : "3d";
     name = u.nearest() ? "upsample_nearest" + dims + "_channels_last" : std::string(u.name) + "_channels_last";
   } else {

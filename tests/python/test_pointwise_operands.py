@@ -1,5 +1,7 @@
 """Pointwise operators: layouts, mixed dtypes, numbers, out=, casts and copies, as on native CPU."""
 
+import itertools
+
 import pytest
 import torch
 from pointwise_values import COMPLEX, FLOATS, INTS, SPECIAL, close, values
@@ -243,3 +245,45 @@ def test_one_element_beside_a_row(fn, dtype):
             check(fn, one, x)
         check(lambda x: [fn(x, 0.1), fn(0.1, x) if fn is torch.mul else fn(torch.tensor(0.1), x)], x)
         check(lambda x: x.add_(0.1).mul_(0.3), x)
+
+
+EXPANDED = {
+    "all": lambda x: x[0, 0, 0].expand(3, 4, 5),
+    "inner": lambda x: x[:, :1, :1].expand(3, 4, 5),
+    "middle": lambda x: x[:, :1].expand(3, 4, 5),
+    "turned": lambda x: x.permute(2, 0, 1).contiguous().permute(1, 2, 0)[:, :, :1].expand(3, 4, 5),
+}
+ORDERED = {
+    "turned": lambda x: x.permute(2, 0, 1).contiguous().permute(1, 2, 0),
+    "reversed": lambda x: x.permute(2, 1, 0).contiguous().permute(2, 1, 0),
+    "contiguous": lambda x: x,
+}
+PROMOTING = {
+    "add": torch.add,
+    "div": torch.div,
+    "lt": torch.lt,
+    "pow": torch.pow,
+    "maximum": torch.maximum,
+    "floor_divide": torch.floor_divide,
+    "logical_xor": torch.logical_xor,
+    "rsub": torch.rsub,
+    "addcmul": lambda a, b: torch.addcmul(a, b, b),
+    "clamp": torch.clamp,
+    "foreach": lambda a, b: torch._foreach_add([a], [b])[0],
+    "out": lambda a, b: torch.add(a, b, out=torch.empty(0, dtype=torch.float64, device=a.device)),
+}
+
+
+@pytest.mark.parametrize("operator", PROMOTING)
+def test_strides_where_an_expanded_operand_is_cast(operator):
+    """Native casts before it orders dimensions, so that an expanded operand counts as a dense one."""
+    for expanded, ordered in itertools.product(EXPANDED.values(), ORDERED.values()):
+        for narrow, wide in ((torch.int64, torch.float64), (torch.float64, torch.int64), (torch.int32, torch.int32)):
+            results = []
+            for device in ("cpu", "minitorch"):
+                a = expanded(torch.arange(1, 61, device=device).reshape(3, 4, 5).to(narrow))
+                b = ordered(torch.arange(1, 61, device=device).reshape(3, 4, 5).to(wide) % 7 + 1)
+                results += [PROMOTING[operator](a, b), PROMOTING[operator](b, a)]
+            for native, ours in zip(results[:2], results[2:], strict=True):
+                assert ours.stride() == native.stride()
+                torch.testing.assert_close(ours.cpu(), native)

@@ -111,6 +111,17 @@ def test_packed_sequences(kind):
         torch.testing.assert_close(a, b, rtol=1e-4, atol=1e-5)
 
 
+@pytest.mark.parametrize("create_graph", [False, True])
+@pytest.mark.parametrize("kind", ["RNNCell", "LSTMCell", "GRUCell", "RNN", "LSTM", "GRU"])
+def test_gradients_have_a_storage_each(kind, create_graph):
+    module = getattr(torch.nn, kind)(3, 4).to(DEVICE)
+    outputs = [t for t in torch.utils._pytree.tree_leaves(module(torch.randn(2, 3, device=DEVICE)))]
+    parameters = list(module.parameters())
+    loss = sum(t.sum() for t in outputs)
+    gradients = torch.autograd.grad(loss, parameters, create_graph=create_graph)
+    assert len({g.untyped_storage().data_ptr() for g in gradients}) == len(parameters)
+
+
 @pytest.mark.parametrize("kind", ["LSTMCell", "GRUCell"])
 def test_second_derivatives(kind):
     cell = getattr(nn, kind)(2, 3).double().to(DEVICE)
