@@ -40,7 +40,16 @@ def register() -> None:
     import minitorch_backend._C  # first: if it cannot be loaded, torch stays as it was
 
     torch.utils.rename_privateuse1_backend("minitorch")
-    from minitorch_backend import _engine, _exchange, _fake, _flex_attention, _flops, _linear_cross_entropy, device
+    from minitorch_backend import (
+        _engine,
+        _exchange,
+        _fake,
+        _flex_attention,
+        _flops,
+        _forward_mode,
+        _linear_cross_entropy,
+        device,
+    )
 
     torch._register_device_module("minitorch", device)
     if minitorch_backend._C.backend_name() == "cpu":
@@ -49,5 +58,6 @@ def register() -> None:
     _fake.install(minitorch_backend._C.backend_name())
     _flex_attention.install(minitorch_backend._C.backend_name())
     _flops.install()
+    _forward_mode.install()
     _linear_cross_entropy.install()
     torch.utils.generate_methods_for_privateuse1_backend(for_storage=True)

@@ -234,13 +234,28 @@ def test_transforms(kind):
         params = {k: p.detach() for k, p in module.named_parameters()}
         loss = lambda p, x, m=module: torch.func.functional_call(m, p, (x,))[0].square().sum()  # noqa: E731
         grads = torch.func.grad(loss)(params, x.to(device))
-        tangents = []
-        if kind == "RNN":  # PyTorch's fused cells, which step in for the others here, have no forward mode
-            loss_of_input = lambda x, f=loss, p=params: f(p, x)  # noqa: E731
-            tangents.append(torch.func.jvp(loss_of_input, (x.to(device),), (x.to(device),))[1])
+        loss_of_input = lambda x, f=loss, p=params: f(p, x)  # noqa: E731
+        tangents = [torch.func.jvp(loss_of_input, (x.to(device),), (x.to(device),))[1]]
         with torch.inference_mode():
             inference = module(x.to(device))[0]
         results.append([*grads.values(), *tangents, inference])
+    for a, b in zip(*results, strict=True):
+        torch.testing.assert_close(b.cpu(), a)
+
+
+@pytest.mark.parametrize("bias", [True, False])
+@pytest.mark.parametrize("kind", ["LSTMCell", "GRUCell", "RNNCell", "LSTM", "GRU"])
+def test_forward_mode(kind, bias):
+    """Tangents of inputs and of weights, and forward over reverse, where PyTorch takes fused cells."""
+    results = []
+    native, ours = both(kind, torch.float64, bias=bias)
+    start = torch.randn((3, 6) if kind.endswith("Cell") else (4, 3, 6), dtype=torch.float64)
+    for module, device in ((native, "cpu"), (ours, DEVICE)):
+        params, x = {k: p.detach() for k, p in module.named_parameters()}, start.to(device)
+        call = lambda p, x, m=module: flatten(torch.func.functional_call(m, p, (x,)))[0]  # noqa: E731
+        tangents = torch.func.jvp(call, (params, x), ({k: p + 1 for k, p in params.items()}, x * 2))
+        slope = torch.func.grad(lambda x, f=call, p=params: f(p, x).square().sum())
+        results.append([*tangents, torch.func.jvp(slope, (x,), (x * 2,))[1]])
     for a, b in zip(*results, strict=True):
         torch.testing.assert_close(b.cpu(), a)
 
