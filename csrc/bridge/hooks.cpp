@@ -46,6 +46,8 @@ struct Hooks final : at::PrivateUse1HooksInterface {
 
   // storage.resize_ keeps what both sizes have.
   void resizePrivateUse1Bytes(const c10::Storage& storage, size_t bytes) const override {
+    TORCH_CHECK(static_cast<int64_t>(bytes) >= 0, "minitorch: a storage has no negative number of bytes, got ",
+                static_cast<int64_t>(bytes));
     at::DataPtr fresh = allocate_data(index_of(storage), bytes);
     const size_t kept = std::min(bytes, storage.nbytes());
     if (kept > 0) backend().copy_bytes(fresh.get(), storage.data(), kept, backend().current_stream(index_of(storage)));

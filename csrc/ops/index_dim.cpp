@@ -141,6 +141,9 @@ Tensor& index_select_out(const Tensor& self, int64_t dim, const Tensor& index, T
   const Tensor longs = as_long(index);
   // An empty space has no element that would meet a bad index; a scalar for each index does.
   const bool nothing = self.dim() > 1 && self.numel() == 0;
+  // Native goes from slice to slice, of which it can tell more often what they share.
+  if (self.dim() > 1 && !nothing && !unseen(result))
+    at::assert_no_partial_overlap(result.select(dim, 0), self.select(dim, 0));
   // PyTorch has another message for the case that it has another loop for.
   const bool second_dim = self.dim() > 1 && (nothing || (dim == 1 && result.is_contiguous()));
   with_index_errors(

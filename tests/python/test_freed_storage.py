@@ -72,3 +72,10 @@ def test_operators_see_that_memory_was_given_back(name, left):
     x.untyped_storage().resize_(left)
     with pytest.raises(RuntimeError, match=r"not allocated yet|out of bounds for storage of size"):
         FREED[name](view)
+
+
+def test_negative_sizes_are_refused():
+    x = torch.arange(6.0).to(DEVICE)
+    with pytest.raises(RuntimeError, match="negative number of bytes, got -1"):
+        x.untyped_storage().resize_(-1)
+    assert x.sum().item() == 15

@@ -448,15 +448,6 @@ def test_index_reduce_of_flags():
     check_error(lambda x, i, s: x.index_reduce(0, i, s, "mean"), x, i, s)
 
 
-def test_index_out_variants():
-    i = torch.tensor([1, 0, 1])
-    check(lambda x, i, out: torch.index_select(x, 0, i, out=out), values(4, 3), i, torch.empty(3, 3).t())
-    check(lambda x, i, out: torch.gather(x, 0, i[:, None], out=out), values(4, 3), i, torch.empty(0))
-    check(lambda x, i, out: torch.index_add(x, 0, i, x[:3], out=out), values(4, 3), i, torch.empty(3, 4).t())
-    check(lambda x, i, out: torch.scatter(x, 0, i[:, None], 2.0, out=out), values(4, 3), i, torch.empty(4, 3))
-    check(lambda x, i, out: torch.take(x, i, out=out), values(4, 3), i, torch.empty(0))
-
-
 @pytest.mark.parametrize("accumulate", [False, True])
 def test_take_and_put(accumulate):
     i = torch.tensor([[1, -1], [5, 0]])
