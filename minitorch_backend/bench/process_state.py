@@ -16,6 +16,7 @@ from minitorch_backend._glibc import glibc
 TOKEN = "MINITORCH_DIFF_TOKEN"  # in the environment of a diff and of all that it starts
 LEAK = 16.0  # bytes of a call
 PR_SET_PDEATHSIG = 1
+PATH = list(sys.path)
 MALLINFO = (
     "arena", "ordblks", "smblks", "hblks", "hblkhd", "usmblks", "fsmblks", "uordblks", "fordblks", "keepcost",
 )  # fmt: skip
@@ -135,11 +136,12 @@ def kept_of_a_call(call, calls: int = 100) -> float:
 
 
 def python(module: str, *arguments: str) -> list[str]:
-    """The command of a process that runs a module and finds modules where this one does.
+    """The command of a process that runs a module and finds modules where this one did at first.
 
-    ``python -m`` would look into the current folder first, where a kernel for aten::select may be in a select.py.
+    Files of cases, loaded later, add their folders. ``python -m`` would look into the current folder first, where a
+    kernel for aten::select may be in a select.py.
     """
-    boot = f"import sys; sys.path[:] = {sys.path!r}; import runpy; runpy.run_module({module!r}, None, '__main__', True)"
+    boot = f"import sys; sys.path[:] = {PATH!r}; import runpy; runpy.run_module({module!r}, None, '__main__', True)"
     return [sys.executable, "-c", boot, *arguments]
 
 

@@ -199,11 +199,13 @@ class Runner:
             with side.active():
                 found.append(accuracy.results(case, side.device, side.prepare, place))
             memory.give_back()
+        if self.sides[0].guest:
+            judged = self.sides[0].guest.judge(case, found[-1])
+        else:
+            judged = accuracy.compare(found[0], found[-1], accuracy.reference(case, place))
         if not found[-1]:
             raise ValueError('the work gives no tensor to compare: a case with check="none" says that it does not')
-        if self.sides[0].guest:
-            return self.sides[0].guest.judge(case, found[-1])
-        return accuracy.compare(found[0], found[-1], accuracy.reference(case, place))
+        return judged
 
     def _memory(self, works: list[Work]) -> dict[str, int | None]:
         """Of the first call of fresh work: gradients and an optimizer's state are made in it and count."""
