@@ -84,6 +84,8 @@ def test_operators_refuse_dtypes_in_natives_words(part):
                 name, text = op.name.removeprefix("masked."), str(ours)
                 if type(ours) is type(native) and text == str(native):
                     continue
+                if ASYNCHRONOUS and "cannot be converted to type" in text:  # the kernel is asked after the numbers
+                    continue
                 excused = op.name in OTHER_WORDS or (name in NAMES_BY_PATH and " not implemented for '" in text)
                 if not excused or FAMILIES.search(text):
                     wrong.append(f"{op.name} {op.variant_test_name} {dtype}: {ours!r} for {native!r}")

@@ -3,6 +3,8 @@
 import pytest
 import torch
 
+from tests.python.twin import ASYNCHRONOUS, assert_same_error, error_of
+
 DIMS = (40, 65, 70, 130)
 LONG, LINE = 3, -2  # the dimensions with more than one element
 
@@ -74,9 +76,15 @@ REFUSED = {
 }
 
 
+SIXTEEN = ("index_by_mask", "put_by_mask", "nonzero", "nonzero_static", "unfold_backward")  # at most, on CUDA
+
+
 @pytest.mark.parametrize("n", DIMS)
 @pytest.mark.parametrize("name", OPERATORS)
-def test_computes(name, n):
+def test_computes(name, n, request):
+    if ASYNCHRONOUS and name in SIXTEEN and n == 40:  # of more those of size 1 are left out
+        reason = "CUDA's kernels for positions and folds go through 16 dimensions"
+        request.applymarker(pytest.mark.xfail(strict=True, reason=reason, raises=RuntimeError))
     want, got = (OPERATORS[name](numbers(device, n)) for device in ("cpu", "minitorch"))
     for a, b in zip(*(x if isinstance(x, tuple) else (x,) for x in (want, got)), strict=True):
         if not isinstance(a, torch.Tensor):
@@ -89,12 +97,9 @@ def test_computes(name, n):
 
 @pytest.mark.parametrize("name", REFUSED)
 def test_refuses(name):
-    errors = []
-    for device in ("cpu", "minitorch"):
-        with pytest.raises((RuntimeError, IndexError)) as error:
-            REFUSED[name](numbers(device, 70))
-        errors.append((type(error.value), str(error.value).splitlines()[0]))
-    assert errors[0] == errors[1]
+    native, ours = (error_of(REFUSED[name], numbers(device, 70)) for device in ("cpu", "minitorch"))
+    assert native is not None
+    assert_same_error(ours, native)
 
 
 @pytest.mark.parametrize("sizes", [[0] * 70, [0] + [1] * 69, [1] * 69 + [0]])
