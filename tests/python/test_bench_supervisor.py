@@ -1,5 +1,6 @@
 """A run whose cases hang or end the process: reported, and the run goes on."""
 
+import functools
 import os
 import pathlib
 import signal
@@ -175,8 +176,11 @@ def test_an_interrupt_of_a_child_that_still_imports_waits(tmp_path):
 def test_a_child_hears_interrupts_once_it_can_answer(folder, tmp_path):
     (folder / "bad.py").write_text("import time\nprint('imported', flush=True)\ntime.sleep(60)\nCASES = []\n")
     child = {**os.environ, supervisor.NOTE: str(tmp_path / "case"), supervisor.PARENT: str(os.getpid())}
+    hear = functools.partial(signal.signal, signal.SIGINT, signal.SIG_DFL)  # what runs in the background ignores it
     with supervisor.later_interrupts():
-        run = subprocess.Popen(command(folder, tmp_path / "r.jsonl"), stdout=subprocess.PIPE, env=child, text=True)
+        run = subprocess.Popen(
+            command(folder, tmp_path / "r.jsonl"), stdout=subprocess.PIPE, env=child, text=True, preexec_fn=hear
+        )
     assert run.stdout.readline() == "imported\n"
     run.send_signal(signal.SIGINT)
     run.communicate(timeout=30)
