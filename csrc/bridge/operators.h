@@ -55,7 +55,7 @@ class OperatorGuard {
 class RareCheck : public ArgumentVisitor<RareCheck> {
  public:
   void see_tensor(const at::Tensor& t) {
-    if (t.defined() && (is_rare(t.scalar_type()) || at::isFloat8Type(t.scalar_type()))) found_ = t.scalar_type();
+    if (t.defined() && is_rare_or_float8(t.scalar_type())) found_ = t.scalar_type();
   }
   template <class... Args>
   static void run(const char* name, const Args&... args) {

@@ -58,8 +58,10 @@ void refuse_by_name(const char* op, const char* kernel, const NoKernel& from) {
 
 bool refuses_rare(c10::ScalarType dtype) { return is_rare(dtype) && backend().synchronous(); }
 
-void refuse_rare(const char* kernel, c10::ScalarType dtype) {
-  TORCH_CHECK_NOT_IMPLEMENTED(!refuses_rare(dtype), '"', kernel, "\" not implemented for '", dtype, "'");
+void refuse_rare(const char* kernel, c10::ScalarType dtype) { check_native_has(!is_rare(dtype), kernel, dtype); }
+
+void check_native_has(bool has, const char* kernel, c10::ScalarType dtype) {
+  TORCH_CHECK_NOT_IMPLEMENTED(has || !backend().synchronous(), '"', kernel, "\" not implemented for '", dtype, "'");
 }
 
 bool moves_elements(const char* op) {

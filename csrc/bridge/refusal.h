@@ -57,6 +57,7 @@ void refuse_as_native(const char* op, c10::ScalarType dtype);
 inline bool is_rare(c10::ScalarType dtype) {
   return dtype == c10::ScalarType::ComplexHalf || c10::isBarebonesUnsignedType(dtype);
 }
+inline bool is_rare_or_float8(c10::ScalarType dtype) { return is_rare(dtype) || c10::isFloat8Type(dtype); }
 inline void refuse_rare_as_native(const char* op, c10::ScalarType dtype) {
   if (C10_UNLIKELY(is_rare(dtype))) refuse_as_native(op, dtype);
 }
@@ -64,6 +65,8 @@ inline void refuse_rare_as_native(const char* op, c10::ScalarType dtype) {
 bool refuses_rare(c10::ScalarType dtype);
 // Where it does: refuses the dtype in the name of a native kernel.
 void refuse_rare(const char* kernel, c10::ScalarType dtype);
+// The same for a dtype of any kind, unless that kernel `has` it.
+void check_native_has(bool has, const char* kernel, c10::ScalarType dtype);
 // Operators that move or order elements, which our kernels do by size: native has them for a list of dtypes. Their
 // arguments are looked at before they run.
 bool moves_elements(const char* op);

@@ -102,9 +102,7 @@ Tensor& logspace_out(const at::Scalar& start, const at::Scalar& end, int64_t ste
   }
   const at::ScalarType dtype = out.scalar_type();
   const bool known = at::isFloatingType(dtype) || at::isComplexType(dtype) || at::isIntegralType(dtype, false);
-  const bool rare = at::isFloat8Type(dtype) || c10::isBarebonesUnsignedType(dtype) || dtype == at::kComplexHalf;
-  TORCH_CHECK_NOT_IMPLEMENTED((known && !rare) || !backend().synchronous(), "\"logspace_cpu\" not implemented for '",
-                              dtype, "'");
+  check_native_has(known && !is_rare_or_float8(dtype), "logspace_cpu", dtype);
   for (const at::Scalar& s : {start, end}) check_convertible(s, dtype);
   return fill_contiguous(out, [&](const Tensor& target) {
     SequenceArgs args = sequence(target);

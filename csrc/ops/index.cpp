@@ -109,7 +109,7 @@ void index_put_with_sort_stub(at::Tensor& self, const c10::List<std::optional<at
 // `self` in the iterator does not advance along the indexed dimension `dim`.
 void index_fill_stub(TensorIterator& iter, int64_t dim, int64_t size, int64_t stride, const at::Scalar& source) {
   if (iter.numel() == 0) return;
-  if (is_rare(iter.dtype(0)) || at::isFloat8Type(iter.dtype(0))) refuse_as_native("index_fill", iter.dtype(0));
+  if (is_rare_or_float8(iter.dtype(0))) refuse_as_native("index_fill", iter.dtype(0));
   check_convertible(source, iter.dtype(0));
   const at::Tensor value = at::scalar_tensor(source, iter.tensor_base(0).options());
   IndexArgs args = from_iterator(iter, 0, 0, 1, {size}, {stride * static_cast<int64_t>(value.element_size())});

@@ -182,9 +182,8 @@ struct IndexAdd : at::meta::structured_index_add {
     if (index.numel() == 0 || source.numel() == 0 || (out.numel() == 0 && out.dim() > 1)) return;
     const bool scaled = !scale.equal(1);
     const at::Scalar alpha = as_native_takes(scale, out.scalar_type());
-    TORCH_CHECK_NOT_IMPLEMENTED(!c10::isBarebonesUnsignedType(out.scalar_type()) || !backend().synchronous(), '"',
-                                out.dim() > 1 && !scaled ? "scatter_gather_tensor_cpu" : "index_add_",
-                                "\" not implemented for '", out.scalar_type(), "'");
+    check_native_has(!c10::isBarebonesUnsignedType(out.scalar_type()),
+                     out.dim() > 1 && !scaled ? "scatter_gather_tensor_cpu" : "index_add_", out.scalar_type());
     if ((scaled || out.dim() <= 1) && at::isReducedFloatingType(out.scalar_type())) {
       // Products and sums stay in float until the end. (Sums of whole rows do so in the kernel.)
       const Tensor sum = out.to(at::kFloat);

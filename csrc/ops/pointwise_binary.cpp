@@ -61,16 +61,12 @@ void quotient_stub(at::TensorIteratorBase& iter) {
 }
 
 // clamp by tensors has the same stubs; maximum and minimum themselves have refused complex numbers before.
-void refuse_complex(const char* kernel, at::ScalarType dtype) {
-  TORCH_CHECK_NOT_IMPLEMENTED(!at::isComplexType(dtype) || !backend().synchronous(), '"', kernel,
-                              "\" not implemented for '", dtype, "'");
-}
 void maximum_stub(at::TensorIteratorBase& iter) {
-  refuse_complex("maximum_cpu", iter.common_dtype());
+  check_native_has(!at::isComplexType(iter.common_dtype()), "maximum_cpu", iter.common_dtype());
   named("maximum", "maximum_cpu", [&] { run_pointwise(PointwiseOp::maximum, iter); });
 }
 void minimum_stub(at::TensorIteratorBase& iter) {
-  refuse_complex("minimum_cpu", iter.common_dtype());
+  check_native_has(!at::isComplexType(iter.common_dtype()), "minimum_cpu", iter.common_dtype());
   named("minimum", "minimum_cpu", [&] { run_pointwise(PointwiseOp::minimum, iter); });
 }
 
@@ -154,13 +150,10 @@ void polar_stub(at::TensorIterator& iter) {
 }
 
 void ldexp_stub(at::TensorIteratorBase& iter) {
-  const auto check = [](const char* name, at::ScalarType dtype, bool known) {
-    TORCH_CHECK_NOT_IMPLEMENTED(known || !backend().synchronous(), '"', name, "\" not implemented for '", dtype, "'");
-  };
   const at::ScalarType x = iter.dtype(1), exponent = iter.dtype(2);
-  check("ldexp_cpu", x, at::isFloatingType(x) && !at::isFloat8Type(x));
-  check("ldexp_cpu_exp", exponent,
-        at::isIntegralType(exponent, /*includeBool=*/false) && !c10::isBarebonesUnsignedType(exponent));
+  check_native_has(at::isFloatingType(x) && !at::isFloat8Type(x), "ldexp_cpu", x);
+  check_native_has(at::isIntegralType(exponent, /*includeBool=*/false) && !c10::isBarebonesUnsignedType(exponent),
+                   "ldexp_cpu_exp", exponent);
   run_in_output_dtype(PointwiseOp::ldexp, iter);
 }
 

@@ -278,7 +278,7 @@ struct Renorm : at::meta::structured_renorm {
 at::Tensor count_nonzero(const at::Tensor& self, at::IntArrayRef dims) {
   if (dims.empty()) {  // else native's is a sum of what is not zero, of any dtype
     refuse_rare_as_native("count_nonzero", self.scalar_type());
-  } else if (is_rare(self.scalar_type()) || at::isFloat8Type(self.scalar_type())) {
+  } else if (is_rare_or_float8(self.scalar_type())) {
     return at::ne(self, 0).sum(dims);
   }
   at::Tensor out = at::native::create_reduction_result(self, dims, false, at::kLong);

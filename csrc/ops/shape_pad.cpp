@@ -45,12 +45,11 @@ PadArgs pad_args(const Tensor& in, const Tensor& out, IntArrayRef padding, bool 
 }
 
 // Our kernels move elements of any dtype.
-void refuse_as_native(const char* name, int64_t spatial, const Tensor& self) {
+void check_pad_dtype(const char* name, int64_t spatial, const Tensor& self) {
   const at::ScalarType dtype = self.scalar_type();
-  if (C10_LIKELY(dtype != at::kBool && !is_rare(dtype) && !at::isFloat8Type(dtype))) return;
+  if (C10_LIKELY(dtype != at::kBool && !is_rare_or_float8(dtype))) return;
   const bool last = spatial == 2 && self.dim() == 4 && self.suggest_memory_format() != at::MemoryFormat::Contiguous;
-  TORCH_CHECK_NOT_IMPLEMENTED(!backend().synchronous(), '"', name, "_pad", spatial, "d", last ? "_channels_last" : "",
-                              "\" not implemented for '", dtype, "'");
+  check_native_has(false, c10::str(name, "_pad", spatial, "d", last ? "_channels_last" : "").c_str(), dtype);
 }
 
 // PyTorch's metas read the pairs of a padding before they count them: an empty list is one that Python lets through.
@@ -68,7 +67,7 @@ struct Pad : Meta {
   void impl(const Tensor& self, IntArrayRef padding, const Tensor& out) {
     // Native gives the result the input's format here rather than in the meta.
     if (padding.size() > 2) out.resize_(out.sizes(), self.suggest_memory_format());
-    refuse_as_native(reflect ? "reflection" : "replication", static_cast<int64_t>(padding.size()) / 2, self);
+    check_pad_dtype(reflect ? "reflection" : "replication", static_cast<int64_t>(padding.size()) / 2, self);
     pad_kernel(pad_args(self, out, padding, reflect));
   }
 };
@@ -117,7 +116,7 @@ Tensor& reflection_pad2d_out(const Tensor& self, IntArrayRef padding, Tensor& ou
   } else {
     out.resize_(sizes, self.suggest_memory_format());
   }
-  refuse_as_native("reflection", 2, self);
+  check_pad_dtype("reflection", 2, self);
   pad_kernel(pad_args(self, out, padding, true));
   return out;
 }

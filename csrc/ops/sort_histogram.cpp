@@ -64,8 +64,7 @@ void count(const at::Tensor& points, const at::Tensor& weight, const at::Tensor&
 void accumulate(const at::Tensor& points, const std::optional<at::Tensor>& weight, bool density, at::Tensor& hist,
                 at::TensorList edge_list, BinSearch search) {
   const auto type = hist.scalar_type();
-  TORCH_CHECK_NOT_IMPLEMENTED(at::isFloatingType(type) || !backend().synchronous(),
-                              "\"histogram_cpu\" not implemented for '", type, "'");
+  check_native_has(at::isFloatingType(type), "histogram_cpu", type);
   if (points.size(-1) == 0) {  // no coordinate, so none of the points is counted
     hist.zero_();
     if (density) hist.div_(hist.sum());

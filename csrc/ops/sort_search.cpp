@@ -101,8 +101,7 @@ Triple unique_slices(const at::Tensor& self, int64_t dim, bool return_inverse, b
   }
   TORCH_CHECK(zero_dims == 0, "There are 0 sized dimensions, and they aren't selected, so unique cannot be applied");
   const int64_t n = self.size(dim);
-  TORCH_CHECK_NOT_IMPLEMENTED(self.scalar_type() != at::kComplexHalf || !backend().synchronous(),
-                              "\"unique_dim\" not implemented for 'ComplexHalf'");
+  check_native_has(self.scalar_type() != at::kComplexHalf, "unique_dim", self.scalar_type());
   const at::Tensor slices = self.moveaxis(dim, 0).contiguous().view({n, -1});
   at::Tensor order;
   if (!consecutive) {

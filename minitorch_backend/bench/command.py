@@ -24,6 +24,7 @@ from minitorch_backend.bench.case import Case
 from minitorch_backend.bench.results import Result, Run
 from minitorch_backend.bench.runner import OURS, Runner, Side, compiled, native
 from minitorch_backend.bench.suite import SHIFT, Suite
+from minitorch_backend.cli import INTERRUPTED
 from minitorch_backend.kernels import compiler, files
 from minitorch_backend.kernels.errors import CompileError
 
@@ -279,7 +280,7 @@ def bench(ctx: click.Context, **options: object) -> None:
         code = Command(**options).run()
     except KeyboardInterrupt:
         click.echo("interrupted", err=True)
-        code = supervisor.INTERRUPTED
+        code = INTERRUPTED
     except click.ClickException as error:
         if not supervisor.is_child():
             raise
@@ -421,7 +422,7 @@ class Command:
         run = Run(facts, found, {r.name: r for r in done})
         code = 0 if suite.interrupted and not done else self.finish(done, run, old or recorded)
         self.console.print(f"{time.monotonic() - lasting['begun']:.0f} s; results: {self.json_path}", style="dim")
-        return code or (supervisor.INTERRUPTED if suite.interrupted else 1 if writer.problem else 0)
+        return code or (INTERRUPTED if suite.interrupted else 1 if writer.problem else 0)
 
     @property
     def own_file(self) -> pathlib.Path | None:

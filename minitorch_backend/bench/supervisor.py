@@ -23,10 +23,10 @@ from rich.console import Console
 
 from minitorch_backend.bench import process_state, results
 from minitorch_backend.bench.results import Result
+from minitorch_backend.cli import INTERRUPTED
 
 # In the child's environment: where it notes what it is at, and its parent.
 NOTE, PARENT = "MINITORCH_BENCH_NOTE", "MINITORCH_BENCH_PARENT"
-INTERRUPTED = 130  # exit status, as shells have it
 UNFINISHED = 75  # exit status of a child that leaves the rest to the next
 NO_CASE = "--"  # what a note begins with that is of no case: an option, or "-- " and what is done
 NO_CASE_LIMIT = 300.0  # seconds that such a thing may take at least: limits, or loading and compiling a kernel
