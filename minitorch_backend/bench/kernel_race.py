@@ -50,7 +50,9 @@ def findings_table(findings: list[kernel_diff.Finding]) -> Table:
     for heading in ("operator", "dtype", "samples", "error", "native's error", ""):
         made.add_column(heading)
     for f in findings:
-        colour = {"ok": "green", "less accurate": "yellow", "not reached": "yellow"}.get(f.verdict, "red")
+        colour = {"ok": "green", **dict.fromkeys(("less accurate", "other strides", "not reached"), "yellow")}.get(
+            f.verdict, "red"
+        )
         made.add_row(f.operator, f.dtype, str(f.samples), f"{f.error:.1e}", f"{f.native_error:.1e}",
                      Text(f.verdict, colour))  # fmt: skip
     return made
