@@ -183,8 +183,8 @@ void check(const Problem& p) {
 const Problem kProblems[] = {
     {.batch = 1, .heads = 1, .kv_heads = 1, .queries = 70, .keys = 130, .dim = 5, .value_dim = 3},
     {.batch = 2, .heads = 4, .kv_heads = 2, .queries = 67, .keys = 67, .dim = 24, .value_dim = 40},
-    {.batch = 1, .heads = 2, .kv_heads = 1, .queries = 130, .keys = 150, .dim = 64, .value_dim = 64},
-    {.batch = 1, .heads = 2, .kv_heads = 2, .queries = 97, .keys = 140, .dim = 128, .value_dim = 128},
+    {.batch = 1, .heads = 4, .kv_heads = 1, .queries = 70, .keys = 520, .dim = 64, .value_dim = 64},
+    {.batch = 1, .heads = 4, .kv_heads = 1, .queries = 97, .keys = 300, .dim = 128, .value_dim = 128},
     {.batch = 1, .heads = 2, .kv_heads = 2, .queries = 20, .keys = 50, .dim = 200, .value_dim = 200},
     {.batch = 1, .heads = 1, .kv_heads = 1, .queries = 1, .keys = 1, .dim = 8, .value_dim = 8},
 };
