@@ -2,7 +2,6 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
-#include <functional>
 #include <vector>
 
 #include "isas.h"
@@ -38,7 +37,7 @@ struct Tensors {
 
 struct Operator {
   ForeachOp op;
-  std::function<double(double, double, double, double)> formula;  // of a, b, c and the scalar
+  double (*formula)(double a, double b, double c, double s);
 };
 const Operator kOperators[] = {
     {ForeachOp::add_scalar, [](double a, double, double, double s) { return a + s; }},
@@ -84,8 +83,8 @@ TEST(Foreach, OperatorsAreTheirFormulas) {
       for (const bool shifted : {false, true})
         for (const bool device_scalar : {false, true}) {
           expect_operator<float>(op, shifted, device_scalar, shifted == device_scalar);
-          expect_operator<BFloat16>(op, shifted, device_scalar, shifted != device_scalar);
-          if (!short_tests()) expect_operator<double>(op, shifted, device_scalar, false);
+          if (shifted == device_scalar) expect_operator<BFloat16>(op, shifted, device_scalar, shifted);
+          if (!shifted && !device_scalar) expect_operator<double>(op, shifted, device_scalar, false);
         }
   });
 }

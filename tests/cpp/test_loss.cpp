@@ -2,7 +2,6 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
-#include <functional>
 #include <random>
 #include <vector>
 
@@ -22,7 +21,7 @@ constexpr LossReduction kReductions[] = {LossReduction::none, LossReduction::mea
 struct Pointwise {
   LossOp op;
   int inputs;
-  std::function<double(double x, double y, double g, double norm, double bound)> formula;
+  double (*formula)(double x, double y, double g, double norm, double bound);
 };
 const Pointwise kPointwise[] = {
     {LossOp::mse_backward, 3, [](double x, double y, double g, double norm, double) { return norm * (x - y) * g; }},

@@ -128,7 +128,7 @@ void expect_triangle(int64_t batch, int64_t rows, int64_t columns, bool transpos
 TEST(Shape, TrianglesKeepOneSideOfADiagonal) {
   on_each_isa([] {
     for (const auto& [batch, rows, columns] :
-         std::vector<std::array<int64_t, 3>>{{1, 1, 1}, {2, 5, 9}, {3, 33, 20}, {1, 300, 170}})
+         std::vector<std::array<int64_t, 3>>{{1, 1, 1}, {2, 5, 9}, {3, 33, 20}, {1, 150, 90}})
       for (const bool transposed : {false, true})
         for (const bool in_place : {false, true}) {
           expect_triangle<float>(batch, rows, columns, transposed, in_place);
