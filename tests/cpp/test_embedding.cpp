@@ -340,7 +340,7 @@ void expect_renorm(int64_t dim, double p, bool transposed) {
   for (size_t i = 0; i < table.size(); i++) ASSERT_EQ(number(table[i]), number(expected[i])) << i;  // nothing else
 }
 
-TEST(Embedding, RenormScalesLongRowsDown) {
+TEST(Embedding, RenormScalesRowsDown) {
   on_each_isa([] {
     for (const int64_t dim : {1, 3, 300})
       for (const double p : {2.0, 1.0, 3.0, 0.0, double{INFINITY}, -double{INFINITY}})

@@ -84,7 +84,7 @@ TEST(Search, FindsWhereValuesBelong) {
 }
 
 // Neighbours that no double tells apart.
-TEST(Search, LargeIntegersAreExact) {
+TEST(Search, IntegersBeyondDoublesAreExact) {
   on_each_isa([] {
     constexpr int64_t kLarge = int64_t{1} << 60;
     Vector<int64_t> elements{-kLarge - 1, -kLarge, kLarge, kLarge + 1}, values{-kLarge, kLarge - 1, kLarge + 1}, out(3);
@@ -161,6 +161,7 @@ TEST(Lexicographic, OrderIsStable) {
   on_each_isa([] {
     for (const int64_t n : {0, 1, 2, 1000, 20011})
       for (const int64_t width : {1, 2, 5}) {
+        if (short_tests() && width == 5) continue;
         expect_lexicographic<float>(n, width);
         expect_lexicographic<BFloat16>(n, width);
         expect_lexicographic<uint8_t>(n, width);

@@ -30,7 +30,8 @@ inline TensorView view_of(void* data, DType dtype, const std::vector<int64_t>& s
   return v;
 }
 
-// A pointwise operand: where it begins, and its strides in elements, innermost dimension first.
+// A pointwise operand: where it begins, and its strides in elements, innermost dimension first. As in the bridge's
+// views, outer dimensions of one element are dropped.
 struct Operand {
   void* data;
   DType dtype;
@@ -40,6 +41,7 @@ inline PointwiseView pointwise_view(const std::vector<int64_t>& sizes, int num_o
                                     std::initializer_list<Operand> operands) {
   PointwiseView v{};
   v.ndim = static_cast<int>(sizes.size());
+  while (v.ndim > 1 && sizes[static_cast<size_t>(v.ndim - 1)] == 1) v.ndim--;
   v.num_outputs = num_outputs;
   v.num_operands = static_cast<int>(operands.size());
   v.numel = 1;
