@@ -22,6 +22,7 @@ struct SequenceArgs {
 // out[i] = first + i * step
 extern Kernel<void(const SequenceArgs&)> arange_kernel;
 // `count` values from first to last, both included; the second half counts back from `last`, so both ends are exact.
+// One value alone has no step: count is not 1.
 extern Kernel<void(const SequenceArgs&)> linspace_kernel;
 extern Kernel<void(const SequenceArgs&)> logspace_kernel;
 

@@ -60,6 +60,7 @@ extern Kernel<void(const RunsArgs&)> runs_kernel;
 extern Kernel<void(const char* data, DType dtype, int64_t n, int64_t* count, char* values)> run_values_kernel;
 
 // order[i] = the i-th of n items of `width` contiguous elements in lexicographic order; equal items keep their order.
+// On the CPU NaN is neither before nor after any number there, as in native, and items with NaN have no certain place.
 extern Kernel<void(int64_t* order, char* data, DType dtype, int64_t n, int64_t width)> lexicographic_order_kernel;
 
 // counts[x - lowest] = how often x occurs among n integers in [lowest, lowest + bins). All contiguous.

@@ -41,8 +41,10 @@ inline bool short_tests() {
   return asked != nullptr && *asked == '1';
 }
 
-// For tests of what only the CPU's kernels do.
+// For tests of what only the CPU's kernels do, or only CUDA's.
 #define MT_CPU_ONLY() \
   if (!backend().host_accessible()) GTEST_SKIP() << "a property of the CPU's kernels"
+#define MT_CUDA_ONLY() \
+  if (backend().host_accessible()) GTEST_SKIP() << "a property of CUDA's kernels"
 
 }  // namespace minitorch

@@ -31,7 +31,7 @@ TEST(Distance, BetweenTheRowsOfTwoMatrices) {
   for (const double p : kNorms)
     for (const int64_t m : {1, 5, 16, 37}) {
       const int64_t batch = 2, r1 = 19, r2 = 33;
-      const Vector<double> x1 = random_values(batch * r1 * m, 1), x2 = random_values(batch * r2 * m, 2);
+      const Vector<double> x1 = random_of<double>(batch * r1 * m, 1), x2 = random_of<double>(batch * r2 * m, 2);
       Vector<double> y(batch * r1 * r2);
       DistanceArgs a{DType::F64, batch, r1, r2, m, p, x1.data(), x2.data(), y.data(), nullptr, nullptr};
       cdist_kernel(a);
@@ -46,7 +46,7 @@ TEST(Distance, BetweenTheRowsOfTwoMatrices) {
 TEST(Distance, BetweenAllPairsOfRows) {
   for (const double p : kNorms) {
     const int64_t n = 35, m = 18;
-    const Vector<double> x = random_values(n * m, 3);
+    const Vector<double> x = random_of<double>(n * m, 3);
     Vector<double> y(n * (n - 1) / 2);
     pdist_kernel({DType::F64, 1, n, n, m, p, x.data(), nullptr, y.data(), nullptr, nullptr});
     int64_t pair = 0;
@@ -59,8 +59,8 @@ TEST(Distance, BetweenAllPairsOfRows) {
 TEST(Distance, GradientsAreSlopes) {
   const int64_t n = 6, r2 = 4, m = 5;
   for (const double p : kNorms) {
-    Vector<double> x = random_values(n * m, 4), x2 = random_values(r2 * m, 5), g = random_values(n * r2, 6),
-                   pairs = random_values(15, 7);
+    Vector<double> x = random_of<double>(n * m, 4), x2 = random_of<double>(r2 * m, 5), g = random_of<double>(n * r2, 6),
+                   pairs = random_of<double>(15, 7);
     Vector<double> y(n * r2), z(15), dx(n * m), dz(n * m);
     DistanceArgs two{DType::F64, 1, n, r2, m, p, x.data(), x2.data(), y.data(), g.data(), dx.data()};
     DistanceArgs one{DType::F64, 1, n, n, m, p, x.data(), nullptr, z.data(), pairs.data(), dz.data()};

@@ -31,7 +31,7 @@ double steps(T a, T b) {
 
 template <class T, class Bits>
 void check(int64_t n) {
-  const Vector<double> x = random_values(n, 1), y = random_values(n, 2, -1e-3, 1e-3);
+  const Vector<double> x = random_of<double>(n, 1), y = random_of<double>(n, 2, -1e-3, 1e-3);
   Vector<T> a, b;
   for (int64_t i = 0; i < n; i++) {
     b.push_back(T(static_cast<float>(x[i])));
@@ -84,7 +84,7 @@ TEST(Gap, ShowsValuesThatAreNotFinite) {
   constexpr double kInf = std::numeric_limits<double>::infinity(), kNaN = std::numeric_limits<double>::quiet_NaN();
   for (const bool second : {false, true}) {
     for (const double value : {kInf, -kInf, kNaN, -kNaN}) {
-      Vector<double> a = random_values(40'000, 1), b = a;
+      Vector<double> a = random_of<double>(40'000, 1), b = a;
       (second ? b : a)[33'333] = value;
       const Gap found = gap(a, b);
       EXPECT_GT(found.steps, 0);

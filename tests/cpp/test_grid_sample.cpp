@@ -31,10 +31,10 @@ struct Problem {
     a.x_strides[0] = in[1] * in[2];
     a.x_strides[1] = in[2];
     a.x_strides[2] = 1;
-    x = random_values(6 * plane, 1);
-    grid = random_values(2 * points * dims, 2, -1.3, 1.3);
+    x = random_of<double>(6 * plane, 1);
+    grid = random_of<double>(2 * points * dims, 2, -1.3, 1.3);
     y.resize(6 * points);
-    dy = random_values(6 * points, 3);
+    dy = random_of<double>(6 * points, 3);
     dx.resize(x.size());
     dgrid.resize(grid.size());
     a.x = x.data();

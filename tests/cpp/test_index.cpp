@@ -1,5 +1,8 @@
 // The index iteration space and the kernels on it, against plain loops.
+#include "isas.h"
 #include "memory.h"
+#include "values.h"
+#include "views.h"
 #include "kernels/index.h"
 
 #include <gtest/gtest.h>
@@ -48,20 +51,6 @@ Vector<int64_t> random_indices(int64_t count, int64_t bound) {
   Vector<int64_t> index(count);
   for (auto& i : index) i = pick(engine);
   return index;
-}
-
-TensorView view(void* data, DType dtype, Vector<int64_t> sizes) {
-  TensorView v;
-  v.data = static_cast<char*>(data);
-  v.dtype = dtype;
-  v.ndim = static_cast<int>(sizes.size());
-  v.numel = 1;
-  for (int d = v.ndim - 1; d >= 0; d--) {
-    v.sizes[d] = sizes[d];
-    v.strides[d] = v.numel;
-    v.numel *= sizes[d];
-  }
-  return v;
 }
 
 TEST_F(Index, SimplifyMergesAndReorders) {
@@ -212,7 +201,7 @@ TEST_F(Index, NonzeroFindsCoordinatesInOrder) {
   std::mt19937 engine(5);
   Vector<int32_t> data(70 * 1000 * 3);
   for (auto& x : data) x = engine() % 3 == 0 ? static_cast<int32_t>(engine()) | 1 : 0;
-  const TensorView input = view(data.data(), DType::I32, {70, 1000, 3});
+  const TensorView input = view_of(data.data(), DType::I32, {70, 1000, 3});
   NonzeroPlan plan;
   nonzero_plan_kernel(input, plan);
   const int64_t total = plan.before[plan.chunks];
@@ -222,11 +211,11 @@ TEST_F(Index, NonzeroFindsCoordinatesInOrder) {
       for (int64_t k = 0; k < 3; k++)
         if (data[(i * 1000 + j) * 3 + k] != 0) expected.insert(expected.end(), {i, j, k});
   ASSERT_EQ(static_cast<size_t>(total * 3), expected.size());
-  nonzero_kernel(input, plan, view(found.data(), DType::I64, {total, 3}));
+  nonzero_kernel(input, plan, view_of(found.data(), DType::I64, {total, 3}));
   EXPECT_EQ(found, expected);
 
   Vector<int64_t> few(10 * 3);
-  nonzero_kernel(input, plan, view(few.data(), DType::I64, {10, 3}));
+  nonzero_kernel(input, plan, view_of(few.data(), DType::I64, {10, 3}));
   EXPECT_EQ(few, Vector<int64_t>(expected.begin(), expected.begin() + 30));
 }
 
@@ -238,16 +227,98 @@ TEST_F(Index, MaskedSelectAndScatterAreInverse) {
     data[i] = static_cast<double>(i);
     mask[i] = engine() & 1;
   }
-  const TensorView input = view(data.data(), DType::F64, {90001});
-  const TensorView flags = view(mask.data(), DType::Bool, {90001});
+  const TensorView input = view_of(data.data(), DType::F64, {90001});
+  const TensorView flags = view_of(mask.data(), DType::Bool, {90001});
   NonzeroPlan plan;
   nonzero_plan_kernel(flags, plan);
   const int64_t total = plan.before[plan.chunks];
   Vector<double> selected(total), scattered(data.size(), -1.0);
-  masked_select_kernel(input, flags, plan, view(selected.data(), DType::F64, {total}));
-  masked_scatter_kernel(view(scattered.data(), DType::F64, {90001}), flags, plan,
-                        view(selected.data(), DType::F64, {total}));
+  masked_select_kernel(input, flags, plan, view_of(selected.data(), DType::F64, {total}));
+  masked_scatter_kernel(view_of(scattered.data(), DType::F64, {90001}), flags, plan,
+                        view_of(selected.data(), DType::F64, {total}));
   for (size_t i = 0; i < data.size(); i++) ASSERT_EQ(scattered[i], mask[i] ? data[i] : -1.0);
+}
+
+// Rows with gaps; the mask lies as they do, or its rows are all one row.
+template <class T>
+void expect_masked_fill(const Scalar& value, int64_t columns, int64_t rows, int64_t step, bool one_row) {
+  const int64_t pitch = columns * step + 3;
+  Vector<T> self(rows * pitch);
+  Vector<uint8_t> mask(rows * pitch);
+  for (size_t i = 0; i < self.size(); i++) self[i] = T(static_cast<real_t<T>>(static_cast<float>(i % 50)));
+  const Vector<T> before = self;
+  std::mt19937 engine(6);
+  for (auto& m : mask) m = engine() % 3 == 0;
+  const int64_t mask_pitch = one_row ? 0 : pitch;
+  masked_fill_kernel(
+      pointwise_view({columns, rows}, 1,
+                     {{self.data(), dtype_of<T>, {step, pitch}}, {mask.data(), DType::Bool, {step, mask_pitch}}}),
+      value);
+  for (int64_t i = 0; i < rows * pitch; i++) {
+    const int64_t row = i / pitch, at = i % pitch;
+    const bool filled = at % step == 0 && at < columns * step && mask[row * mask_pitch + at] != 0;
+    const T expected = filled ? value.to<T>() : before[i];
+    ASSERT_TRUE(self[i] == expected) << columns << " x " << rows << ", " << i;
+  }
+}
+
+TEST_F(Index, MaskedFillWritesWhereTheMaskIs) {
+  on_each_isa([] {
+    for (const int64_t columns : {0, 1, 37, 5000})
+      for (const int64_t rows : {1, 9})
+        for (const int64_t step : {1, 2})
+          for (const bool one_row : {false, true}) {
+            expect_masked_fill<float>(-1.5, columns, rows, step, one_row);
+            expect_masked_fill<BFloat16>(0.375, columns, rows, step, one_row);
+            expect_masked_fill<uint8_t>(int64_t{200}, columns, rows, step, one_row);
+            expect_masked_fill<int64_t>((int64_t{1} << 60) + 1, columns, rows, step, one_row);
+            expect_masked_fill<Complex<double>>(Scalar(2.0, -3.0), columns, rows, step, one_row);
+          }
+  });
+}
+
+// Folds of the middle dimension of [outer, length, inner]; their gradient is [outer, folds, inner, size], contiguous or
+// with its dimensions the other way round.
+template <class T>
+void expect_unfold_gradient(int64_t length, int64_t size, int64_t step, bool reversed) {
+  constexpr int64_t kOuter = 3, kInner = 5;
+  const int64_t folds = (length - size) / step + 1;
+  const std::vector<int64_t> sizes{kOuter, folds, kInner, size};
+  const std::vector<int64_t> strides = reversed
+                                           ? std::vector<int64_t>{1, kOuter, kOuter * folds, kOuter * folds * kInner}
+                                           : std::vector<int64_t>{folds * kInner * size, kInner * size, size, 1};
+  auto grad = random_of<T>(kOuter * folds * kInner * size, 1, std::is_integral_v<T> ? 0 : -1, 9);
+  Vector<T> out(kOuter * length * kInner, stored<T>(0));
+  unfold_backward_kernel({view_of(out.data(), dtype_of<T>, {kOuter, length, kInner}),
+                          view_of(grad.data(), dtype_of<T>, sizes, strides), 1, size, step});
+  Vector<double> sum(out.size()), magnitude(out.size()), terms(out.size());
+  for (int64_t o = 0; o < kOuter; o++)
+    for (int64_t f = 0; f < folds; f++)
+      for (int64_t i = 0; i < kInner; i++)
+        for (int64_t k = 0; k < size; k++) {
+          const double g = number(grad[o * strides[0] + f * strides[1] + i * strides[2] + k * strides[3]]);
+          const int64_t to = (o * length + f * step + k) * kInner + i;
+          sum[to] += g;
+          magnitude[to] += std::abs(g);
+          terms[to]++;
+        }
+  for (size_t i = 0; i < out.size(); i++)
+    ASSERT_NEAR(number(out[i]), sum[i], std::is_integral_v<T> ? 0 : allowed<T>(sum[i], magnitude[i], terms[i]))
+        << length << ", " << size << ", " << step << ": " << i;
+}
+
+TEST_F(Index, GradientOfUnfoldSumsOverlappingFolds) {
+  on_each_isa([] {
+    for (const int64_t length : {1, 10, 3000})
+      for (const int64_t size : {1, 3, 10})
+        for (const int64_t step : {1, 2, 4})  // overlapping, side by side, and with gaps
+          for (const bool reversed : {false, true}) {
+            if (size > length) continue;
+            expect_unfold_gradient<float>(length, size, step, reversed);
+            expect_unfold_gradient<BFloat16>(length, size, step, reversed);
+            expect_unfold_gradient<int64_t>(length, size, step, reversed);
+          }
+  });
 }
 
 }  // namespace

@@ -7,7 +7,6 @@
 #include <vector>
 
 #include "memory.h"
-#include "kernels/attention.h"
 #include "kernels/cross_entropy.h"
 #include "kernels/dropout.h"
 #include "kernels/hash.h"
@@ -242,50 +241,6 @@ TEST_F(Random, CrossEntropyAgreesWithItsDefinition) {
     target[1] = classes;
     EXPECT_THROW(cross_entropy_kernel(args, LossReduction::none, reinterpret_cast<char*>(losses.data())),
                  TargetOutOfRange);
-  }
-}
-
-TEST_F(Random, AttentionAgreesWithItsDefinition) {
-  constexpr int64_t queries = 70, keys = 130, depth = 5, width = 3;
-  std::mt19937 engine(5);
-  std::normal_distribution<float> normal;
-  Vector<float> q(queries * depth), k(keys * depth), v(keys * width), out(queries * width), lse(queries);
-  for (auto* list : {&q, &k, &v})
-    for (float& x : *list) x = normal(engine);
-  const auto operand = [](Vector<float>& data, int64_t columns) {
-    return AttentionOperand{reinterpret_cast<char*>(data.data()), 0, 0, columns, 1};
-  };
-  for (const bool causal : {false, true}) {
-    const AttentionArgs args{.dtype = DType::F32,
-                             .batch = 1,
-                             .heads = 1,
-                             .kv_heads = 1,
-                             .queries = queries,
-                             .keys = keys,
-                             .head_dim = depth,
-                             .value_dim = width,
-                             .q = operand(q, depth),
-                             .k = operand(k, depth),
-                             .v = operand(v, width),
-                             .mask = {},
-                             .causal = causal,
-                             .scale = 0.4f};
-    attention_kernel(args, operand(out, width), lse.data());
-    for (int64_t i = 0; i < queries; i++) {
-      Vector<double> p(keys, 0.0);
-      double sum = 0;
-      for (int64_t j = 0; j < (causal ? i + 1 : keys); j++) {
-        double score = 0;
-        for (int64_t d = 0; d < depth; d++) score += double(q[i * depth + d]) * k[j * depth + d];
-        sum += p[j] = std::exp(0.4 * score);
-      }
-      EXPECT_NEAR(lse[i], std::log(sum), 1e-4);
-      for (int64_t d = 0; d < width; d++) {
-        double expected = 0;
-        for (int64_t j = 0; j < keys; j++) expected += p[j] / sum * v[j * width + d];
-        EXPECT_NEAR(out[i * width + d], expected, 1e-5);
-      }
-    }
   }
 }
 

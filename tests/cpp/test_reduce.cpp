@@ -131,7 +131,7 @@ TEST_P(Reduce, SumIsAsExactAsDouble) {
 
 // On a GPU float is added up in double, in every layout: all that is rounded is the result.
 TEST_P(Reduce, CudaSumsOfFloatRoundOnce) {
-  if (backend().host_accessible()) GTEST_SKIP() << "a property of CUDA's kernels";
+  MT_CUDA_ONLY();
   Vector<float> in;
   Vector<std::pair<DType, Vector<char>>> out{{DType::F32, {}}};
   const PointwiseView v = view(in, out);

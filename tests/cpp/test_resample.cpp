@@ -28,7 +28,7 @@ ResampleArgs image(ResampleMode mode, int64_t height, int64_t width, int64_t to_
 
 TEST(Resample, BilinearIsTheTextbooks) {
   ResampleArgs a = image(ResampleMode::linear, 5, 7, 11, 4);
-  const Vector<double> x = random_values(6 * 5 * 7, 1);
+  const Vector<double> x = random_of<double>(6 * 5 * 7, 1);
   Vector<double> y(6 * 11 * 4);
   a.x = x.data();
   a.y = y.data();
@@ -59,7 +59,7 @@ TEST(Resample, KeepsConstantsAndGradientsAreTransposes) {
         a.y = y.data();
         resample_kernel(a);
         for (const double v : y) ASSERT_NEAR(v, 1.0, 1e-12) << static_cast<int>(mode);
-        const Vector<double> x = random_values(6 * 6 * 9, 2), g = random_values(6 * height * width, 3);
+        const Vector<double> x = random_of<double>(6 * 6 * 9, 2), g = random_of<double>(6 * height * width, 3);
         a.x = x.data();
         resample_kernel(a);
         a.backward = true;
@@ -76,7 +76,7 @@ TEST(Resample, KeepsConstantsAndGradientsAreTransposes) {
 TEST(Resample, LayoutsAgree) {
   for (const ResampleMode mode : kModes) {
     ResampleArgs a = image(mode, 6, 9, 10, 5);
-    const Vector<double> x = random_values(6 * 6 * 9, 4);
+    const Vector<double> x = random_of<double>(6 * 6 * 9, 4);
     Vector<double> moved(x.size()), y(6 * 50), z(6 * 50);
     for (int64_t n = 0; n < 2; n++)
       for (int64_t c = 0; c < 3; c++)

@@ -34,8 +34,8 @@ TEST(Segment, ReducesAndDifferentiates) {
   for (const Shape& shape : shapes())
     for (const SegmentReduction reduction : kReductions) {
       const int64_t segments = static_cast<int64_t>(shape.bounds.size()) - 1, inner = shape.inner;
-      Vector<double> x = random_values(shape.length * inner, 1, 0.5, 1.5),
-                     g = random_values(segments * inner, 2, 0.5, 1.5);
+      Vector<double> x = random_of<double>(shape.length * inner, 1, 0.5, 1.5),
+                     g = random_of<double>(segments * inner, 2, 0.5, 1.5);
       Vector<double> y(segments * inner), dx(x.size(), 0.0);
       SegmentArgs a{};
       a.dtype = DType::F64;

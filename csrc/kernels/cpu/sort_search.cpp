@@ -88,7 +88,7 @@ class Neighbours {
         before_(parts_ + 1) {
     before_[0] = 0;
     for_each_part([&](int64_t p, int64_t first, int64_t last) {
-      int64_t runs = first == 0;
+      int64_t runs = first == 0 && first < last;
       for (int64_t i = std::max<int64_t>(first, 1); i < last; i++) runs += begins(i);
       before_[p + 1] = runs;
     });

@@ -1,6 +1,6 @@
 // Attention on CUDA where no faster kernel takes it. A warp owns a query (backward: a query, then a key) and meets
 // tiles of 32 keys that the warps of a block share: a lane scores one key, the warp keeps the running maximum, sum and
-// output. All arithmetic is in float.
+// output. All arithmetic is in float; the products of a tile are summed apart first, see attention_float.cu.
 #include "kernels/attention.h"
 
 #include "kernels/cuda/attention_dropout.cuh"
@@ -83,15 +83,16 @@ __global__ void __launch_bounds__(32 * kWarps)
     sum = sum * shrink + warp_reduce(weight, Sum());
     if (drops) weight = keep(query, key) ? weight * keep.scale() : 0.0f;
     high = highest;
-#pragma unroll
-    for (int n = 0; n < N; n++) result[n] *= shrink;
+    float part[N] = {};
     for (int j = 0; j < kTile; j++) {
       const float w = __shfl_sync(0xffffffffu, weight, j);
       if (w == 0.0f) continue;
 #pragma unroll
       for (int n = 0; n < N; n++)
-        if (lane + n * 32 < width) result[n] += w * vs[j * (width + 1) + lane + n * 32];
+        if (lane + n * 32 < width) part[n] += w * vs[j * (width + 1) + lane + n * 32];
     }
+#pragma unroll
+    for (int n = 0; n < N; n++) result[n] = result[n] * shrink + part[n];
   }
   if (!live) return;
 #pragma unroll
@@ -155,12 +156,15 @@ __global__ void __launch_bounds__(32 * kWarps)
       if (drops) grad = keep(query, key) ? grad * keep.scale() : 0.0f;
       grad_score = ::expf(score - lse) * (grad - d);
     }
+    float part[N] = {};
     for (int j = 0; j < kTile; j++) {
       const float w = __shfl_sync(0xffffffffu, grad_score, j);
 #pragma unroll
       for (int n = 0; n < N; n++)
-        if (lane + n * 32 < dim) result[n] += w * ks[j * (dim + 1) + lane + n * 32];
+        if (lane + n * 32 < dim) part[n] += w * ks[j * (dim + 1) + lane + n * 32];
     }
+#pragma unroll
+    for (int n = 0; n < N; n++) result[n] += part[n];
   }
   if (!live) return;
 #pragma unroll
@@ -207,15 +211,18 @@ __global__ void __launch_bounds__(32 * kWarps)
           mine.weight *= factor;
         }
       }
+      float part_k[N] = {}, part_v[N] = {};
       for (int j = 0; j < kTile; j++) {
         const float w = __shfl_sync(0xffffffffu, mine.weight, j), s = __shfl_sync(0xffffffffu, mine.grad_score, j);
 #pragma unroll
         for (int n = 0; n < N; n++) {
           const int c = lane + n * 32;
-          if (c < dim) dk[n] += s * qs[j * (dim + 1) + c];
-          if (c < width) dv[n] += w * dys[j * (width + 1) + c];
+          if (c < dim) part_k[n] += s * qs[j * (dim + 1) + c];
+          if (c < width) part_v[n] += w * dys[j * (width + 1) + c];
         }
       }
+#pragma unroll
+      for (int n = 0; n < N; n++) dk[n] += part_k[n], dv[n] += part_v[n];
     }
   }
   if (!live) return;

@@ -278,8 +278,9 @@ __global__ void __launch_bounds__(kThreadCount, 1)
         // The scores, and with them the products that the step before left running.
         hopper::products_wait<1>();
         settle(weight);
-        if (Ahead && last >= 0 && lane == 0) hopper::barrier_arrive(at.empty + last * 8);
-        __syncwarp();
+        if constexpr (Ahead) {
+          if (last >= 0) hopper::warp_leaves(at.empty + last * 8);
+        }
         last = turn.stage;
 #pragma unroll
         for (int y = 0; y < Queries / 8; y++) {
@@ -319,8 +320,7 @@ __global__ void __launch_bounds__(kThreadCount, 1)
         hopper::products_commit();
         if constexpr (!Ahead) {
           hopper::products_wait<0>();
-          if (lane == 0) hopper::barrier_arrive(at.empty + turn.stage * 8);
-          __syncwarp();
+          hopper::warp_leaves(at.empty + turn.stage * 8);
         }
       }
     }

@@ -19,8 +19,8 @@ struct Sorted {
 __global__ void __launch_bounds__(kThreads)
     name_rows(const __grid_constant__ EmbeddingBackwardArgs a, uint64_t* rows, int64_t* positions) {
   MT_GRID_LOOP(i, a.count) {
-    const int64_t row = a.indices[i];
-    const bool counts = row >= 0 && row < a.rows && row != a.padding_idx;
+    const int64_t row = a.indices[i], source = a.source == nullptr ? i : a.source[i];
+    const bool counts = row >= 0 && row < a.rows && row != a.padding_idx && source >= 0 && source < a.grad_rows;
     rows[i] = static_cast<uint64_t>(counts ? row : a.rows);
     positions[i] = i;
   }

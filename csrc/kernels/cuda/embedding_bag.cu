@@ -98,7 +98,9 @@ __global__ void __launch_bounds__(kThreads) scatter_maxima(const __grid_constant
   MT_GRID_LOOP(d, a.dim) {
     for (int64_t b = 0; b < a.bags; b++) {
       if (a.bag_sizes[b] == 0) continue;
-      T& sum = out[a.max_indices[b * a.dim + d] * a.dim + d];
+      const int64_t row = a.max_indices[b * a.dim + d];
+      if (row < 0 || row >= a.rows) continue;
+      T& sum = out[row * a.dim + d];
       sum = convert<T>(static_cast<C>(convert<C>(sum) + convert<C>(grad[b * a.dim + d])));
     }
   }

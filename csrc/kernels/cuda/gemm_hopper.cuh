@@ -385,7 +385,7 @@ __global__ void __launch_bounds__(kThreadCount, 1)
           for (int k = 0; k < 4; k++) hopper::product_left<S, BK>(sums, left[k], quarter(panel_b, BK, k));
           hopper::products_commit();
           hopper::products_wait<0>();
-          if (lane == 0) hopper::barrier_arrive(empty + stage * 8);
+          hopper::warp_leaves(empty + stage * 8);
           advance();
         }
       } else {

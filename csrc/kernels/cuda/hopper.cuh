@@ -23,6 +23,13 @@ __device__ __forceinline__ void barrier_arrive(uint32_t barrier) {
 __device__ __forceinline__ void barrier_expect(uint32_t barrier, int bytes) {
   asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(barrier), "r"(bytes) : "memory");
 }
+// A warp is done with a stage that its lanes have read themselves. (Of a stage that only products read, one lane may
+// say so once they are done.)
+__device__ __forceinline__ void warp_leaves(uint32_t empty) {
+  __syncwarp();
+  if (threadIdx.x % 32 == 0) barrier_arrive(empty);
+  __syncwarp();
+}
 // Until the phase of this parity is over.
 __device__ __forceinline__ void barrier_wait(uint32_t barrier, uint32_t parity) {
   uint32_t done = 0;

@@ -39,8 +39,8 @@ __global__ void __launch_bounds__(kThreads)
     const int64_t t = target_of(a, i, fault, what);
     const C loss = t < 0 ? C(0) : -convert<C>(input[element_of(a, i, t)]) * (weight ? convert<C>(weight[t]) : C(1));
     static_cast<T*>(a.output)[i] = convert<T>(loss);
-    if (i == 0) *static_cast<T*>(a.total_weight) = convert<T>(C(0));
   }
+  if (blockIdx.x == 0 && threadIdx.x == 0) *static_cast<T*>(a.total_weight) = convert<T>(C(0));  // of no rows too
 }
 
 template <class T>
