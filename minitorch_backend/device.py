@@ -187,17 +187,22 @@ if not TYPE_CHECKING:  # else every name would be known
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 
-_forked = False
+_in_use, _in_bad_fork = False, False
+
+
+def _before_fork() -> None:
+    global _in_use
+    _in_use = _C.in_use()
 
 
 def _after_fork() -> None:
-    global _forked
-    _forked = True
+    global _in_bad_fork
+    _in_bad_fork = _in_bad_fork or _in_use
 
 
-os.register_at_fork(after_in_child=_after_fork)
+os.register_at_fork(before=_before_fork, after_in_child=_after_fork)
 
 
 def _is_in_bad_fork() -> bool:
-    """Whether this process was forked from one that uses a GPU. A child may go on using the CPU device."""
-    return _forked and _C.backend_name() == "cuda"
+    """Whether this process was forked from one that had used a GPU. A child may go on using the CPU device."""
+    return _in_bad_fork

@@ -73,6 +73,7 @@ void bind_runtime(py::module& m) {
   m.def("backend_name", [] { return std::string(backend().name()); });
   m.def("isa", [] { return std::string(slot_name(active_slot)); });
   m.def("poison", [] { return environment().poison; });
+  m.def("in_use", [] { return backend().in_use(); });
   m.def("device_count", [] { return backend().device_count(); });
   m.def("current_device", [] { return backend().current_device(); });
   m.def("set_device", [](int device) { backend().set_device(device); });

@@ -44,6 +44,8 @@ class Backend {
   virtual const char* name() const noexcept = 0;  // "cpu" or "cuda"
   virtual int device_count() const noexcept = 0;
   virtual DeviceProperties properties(int device) const = 0;
+  // Whether it is used by now in a way that does not survive a fork. Choosing a backend is no such use.
+  virtual bool in_use() const noexcept { return false; }
   // True if host code may read and write device memory directly.
   virtual bool host_accessible() const noexcept = 0;
   // True if work is done when the call that asks for it returns. Memory then needs no bookkeeping by stream.

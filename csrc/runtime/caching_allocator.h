@@ -50,6 +50,7 @@ struct SegmentInfo {
 class CachingAllocator {
  public:
   enum class Kind { device, pinned_host };
+  static constexpr size_t kWholeDevice = SIZE_MAX - 1;  // a limit: all that the device has
   struct Options {
     Kind kind = Kind::device;
     size_t limit = SIZE_MAX;  // bytes that may be taken from the system
@@ -69,7 +70,7 @@ class CachingAllocator {
   void empty_cache();
   // Limits the bytes taken from the system from now on. What is held stays.
   void set_limit(size_t bytes);
-  size_t limit() const { return limit_; }
+  size_t limit() const;
 
   MemoryStats stats();
   void reset_peak_stats();
@@ -130,7 +131,7 @@ class CachingAllocator {
   const Options options_;
   const bool by_stream_;  // pools differ by stream
   SpinLock lock_;
-  size_t limit_;
+  mutable std::atomic<size_t> limit_;  // kWholeDevice until it is asked for: a GPU does not tell before it is used
 
   std::unique_ptr<Pool> default_pools_[2];  // of stream 0: small, large
   std::unordered_map<int64_t, std::unique_ptr<Pool>> other_pools_[2];

@@ -29,8 +29,7 @@ Allocators& allocators() {
     Backend& b = backend();
     const Environment& e = environment();
     for (int i = 0; i < b.device_count(); i++) {
-      // From the properties: asking a GPU for its free memory would take some, for the process's context there.
-      const size_t limit = e.memory_limit.value_or(static_cast<size_t>(b.properties(i).total_memory));
+      const size_t limit = e.memory_limit.value_or(CachingAllocator::kWholeDevice);
       made.devices.push_back(
           new CachingAllocator(b, i, {CachingAllocator::Kind::device, limit, e.poison, e.expandable_segments}));
     }

@@ -24,6 +24,13 @@ void CachingAllocator::set_limit(size_t bytes) {
   limit_ = bytes;
 }
 
+size_t CachingAllocator::limit() const {
+  size_t now = limit_;
+  if (now != kWholeDevice) return now;
+  const auto whole = static_cast<size_t>(backend_.properties(device_).total_memory);
+  return limit_.compare_exchange_strong(now, whole) ? whole : now;
+}
+
 void CachingAllocator::throw_out_of_memory(size_t bytes) {
   const MemoryStats now = stats();
   const size_t held = static_cast<size_t>(now.allocated_bytes.stat[PoolStat::kAll].current);
@@ -33,14 +40,15 @@ void CachingAllocator::throw_out_of_memory(size_t bytes) {
   text += options_.kind == Kind::device ? "Device minitorch:" + std::to_string(device_) : "The host";
   text +=
       " has a total capacity of " + format_bytes(info.total) + " of which " + format_bytes(info.free) + " is free. ";
-  if (limit_ != SIZE_MAX) {
-    text += "This process may take " + format_bytes(limit_) +
+  const size_t limit = this->limit();
+  if (limit != SIZE_MAX) {
+    text += "This process may take " + format_bytes(limit) +
             " (MINITORCH_MEMORY_LIMIT or set_per_process_memory_fraction). ";
   }
   text += "It holds " + format_bytes(held) + " in tensors and " + format_bytes(reserved - std::min(held, reserved)) +
           " in blocks that are free but could not be used or given back.";
-  if (limit_ != SIZE_MAX &&
-      bytes <= limit_ - std::min(limit_, reserved)) {  // the limit would have room for the request itself
+  if (limit != SIZE_MAX &&
+      bytes <= limit - std::min(limit, reserved)) {  // the limit would have room for the request itself
     text += " Memory is taken from the system in pieces of " + format_bytes(kSmallestSegment) + " at least.";
   }
   out_of_memory(text);

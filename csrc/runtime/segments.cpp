@@ -73,7 +73,7 @@ bool CachingAllocator::expand(Pool& pool, size_t size, const std::shared_ptr<voi
   const size_t room = range != nullptr ? range->room() : fresh.room();
   const size_t reserved = static_cast<size_t>(stats_.reserved_bytes.stat[PoolStat::kAll].current);
   for (const size_t bytes : {std::max(exact, kSmallestGrowth[pool.large]), exact}) {
-    if (reserved + bytes > limit_ || bytes > room || !backend_.system_commit(device_, end, bytes)) continue;
+    if (reserved + bytes > limit() || bytes > room || !backend_.system_commit(device_, end, bytes)) continue;
     Segment* segment;
     if (range == nullptr) {
       pool.growing = range = new AddressRange(fresh);
@@ -169,7 +169,7 @@ bool CachingAllocator::grow(Pool& pool, size_t size, const std::shared_ptr<void>
   const size_t growth =
       std::clamp(round_up(reserved / 8, kSegmentAlignment), kSmallestGrowth[pool.large], kLargestGrowth);
   for (const size_t bytes : {std::max(exact, growth), exact, round_up(size, kSmallestSegment)}) {
-    if (reserved + bytes > limit_) continue;
+    if (reserved + bytes > limit()) continue;
     void* const base = system_allocate(bytes);
     if (base == nullptr) continue;
     stats_.num_device_alloc++;

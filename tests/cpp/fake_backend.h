@@ -37,7 +37,12 @@ class FakeBackend final : public Backend {
   explicit FakeBackend(bool synchronous) : synchronous_(synchronous) {}
   const char* name() const noexcept override { return "fake"; }
   int device_count() const noexcept override { return 2; }
-  DeviceProperties properties(int) const override { return {}; }
+  DeviceProperties properties(int) const override {
+    asked_for_properties++;
+    DeviceProperties p;
+    p.total_memory = static_cast<int64_t>(capacity);
+    return p;
+  }
   bool host_accessible() const noexcept override { return !grows; }
   bool synchronous() const noexcept override { return synchronous_; }
   int current_device() const noexcept override { return 0; }
@@ -120,6 +125,7 @@ class FakeBackend final : public Backend {
   }
 
   std::set<char*> pieces;  // that have memory, where segments grow
+  mutable int asked_for_properties = 0;
   size_t capacity = size_t{1} << 40, taken = 0, decommitted = 0;
   bool grows = false;  // has segments that grow
   std::set<FakeEvent*> events;

@@ -136,6 +136,24 @@ TEST(CachingAllocator, FailsWithFiguresAndRecovers) {
   EXPECT_LE(backend.taken, 8 * kMiB);
 }
 
+// Asking is a use of the device: an allocator that is only made does not ask.
+TEST(CachingAllocator, AsksForTheSizeOfTheDeviceWhenItIsUsed) {
+  FakeBackend backend(true);
+  backend.capacity = 8 * kMiB;
+  CachingAllocator a(backend, 0, {kDeviceKind, CachingAllocator::kWholeDevice, false});
+  EXPECT_EQ(a.stats().num_ooms, 0);
+  EXPECT_EQ(backend.asked_for_properties, 0);
+  a.deallocate(a.allocate(5 * kMiB, {}));
+  EXPECT_EQ(a.limit(), 8 * kMiB);
+  EXPECT_EQ(backend.asked_for_properties, 1);
+  backend.capacity = 100 * kMiB;  // the limit stays
+  EXPECT_THROW(a.allocate(9 * kMiB, {}), OutOfMemory);
+  CachingAllocator b(backend, 0, {kDeviceKind, CachingAllocator::kWholeDevice, false});
+  b.set_limit(2 * kMiB);
+  EXPECT_EQ(b.limit(), 2 * kMiB);
+  EXPECT_EQ(backend.asked_for_properties, 1);
+}
+
 TEST(CachingAllocator, WorksUnderALimitBelowAHugePage) {
   FakeBackend backend(true);
   CachingAllocator a(backend, 0, {kDeviceKind, kMiB, false});

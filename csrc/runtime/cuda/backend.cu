@@ -14,6 +14,7 @@
 #include "runtime/backend.h"
 #include "runtime/cuda/architectures.h"
 #include "runtime/cuda/cuda.h"
+#include "runtime/cuda/installed.h"
 #include "runtime/cuda/virtual_memory.h"
 #include "runtime/environment.h"
 #include "runtime/errors.h"
@@ -52,35 +53,23 @@ class ScopedDevice {
 class CudaBackend final : public Backend {
  public:
   explicit CudaBackend(int count) : count_(count) {
-    for (int d = 0; d < count; d++) {
-      cudaDeviceProp p;
-      cuda::check(cudaGetDeviceProperties(&p, d), "reading device properties");
-      DeviceProperties properties;
-      properties.name = p.name;
-      properties.backend = name();
-      properties.isa = "sm_" + std::to_string(p.major) + std::to_string(p.minor);
-      properties.total_memory = static_cast<int64_t>(p.totalGlobalMem);
-      properties.multi_processor_count = p.multiProcessorCount;
-      properties.major = p.major;
-      properties.minor = p.minor;
-      properties_.push_back(properties);
-      threads_.push_back(p.maxThreadsPerMultiProcessor);
-      streams_.push_back(std::make_unique<Streams>());
-    }
+    for (int d = 0; d < count; d++) streams_.push_back(std::make_unique<Streams>());
   }
 
   const char* name() const noexcept override { return "cuda"; }
   int device_count() const noexcept override { return count_; }
   DeviceProperties properties(int device) const override {
     check_device(device);
-    return properties_[device];
+    return facts(device).properties;
   }
+  bool in_use() const noexcept override { return cuda::driver_in_use(); }
   bool host_accessible() const noexcept override { return false; }
   bool synchronous() const noexcept override { return false; }
 
   int current_device() const noexcept override {
     int device = 0;
-    cudaGetDevice(&device);
+    // Asking would initialise the driver, before which it is the first one.
+    if (facts_known_.load(std::memory_order_relaxed) || cuda::driver_in_use()) cudaGetDevice(&device);
     return device;
   }
   void set_device(int device) override {
@@ -257,11 +246,42 @@ class CudaBackend final : public Backend {
                                std::to_string(stream.id));
     return s.handles[index];
   }
+  // The process that uses the GPUs first; until then the one that chose this backend.
   pid_t process() const { return process_; }
-  const DeviceProperties& cached_properties(int device) const { return properties_[device]; }
-  int threads_per_multiprocessor(int device) const { return threads_[device]; }
+
+  struct Facts {
+    DeviceProperties properties;
+    int threads_per_multiprocessor;
+  };
+  // Read when first asked for, since that initialises the driver.
+  const Facts& facts(int device) const {
+    if (!facts_known_.load(std::memory_order_acquire)) read_facts();
+    return facts_[device];
+  }
 
  private:
+  void read_facts() const {
+    const std::lock_guard lock(facts_mutex_);
+    if (facts_known_.load(std::memory_order_relaxed)) return;
+    std::vector<Facts> found;
+    for (int d = 0; d < count_; d++) {
+      cudaDeviceProp p;
+      cuda::check(cudaGetDeviceProperties(&p, d), "reading device properties");
+      DeviceProperties properties;
+      properties.name = p.name;
+      properties.backend = name();
+      properties.isa = "sm_" + std::to_string(p.major) + std::to_string(p.minor);
+      properties.total_memory = static_cast<int64_t>(p.totalGlobalMem);
+      properties.multi_processor_count = p.multiProcessorCount;
+      properties.major = p.major;
+      properties.minor = p.minor;
+      found.push_back({properties, p.maxThreadsPerMultiProcessor});
+    }
+    facts_ = std::move(found);
+    process_ = getpid();
+    facts_known_.store(true, std::memory_order_release);
+  }
+
   struct Streams {
     std::mutex mutex;
     std::vector<cudaStream_t> handles;  // by index - 1
@@ -301,9 +321,10 @@ class CudaBackend final : public Backend {
   }
 
   const int count_;
-  const pid_t process_ = getpid();
-  std::vector<DeviceProperties> properties_;
-  std::vector<int> threads_;
+  mutable std::atomic<pid_t> process_ = getpid();
+  mutable std::mutex facts_mutex_;
+  mutable std::atomic<bool> facts_known_ = false;
+  mutable std::vector<Facts> facts_;
   std::vector<std::unique_ptr<Streams>> streams_;
   std::mutex peers_mutex_;
   std::map<std::pair<int, int>, bool> peers_;  // whether access was asked for
@@ -317,7 +338,7 @@ namespace cuda {
 
 cudaStream_t current_stream() { return instance->handle(instance->current_stream(instance->current_device())); }
 
-int multiprocessors() { return instance->cached_properties(instance->current_device()).multi_processor_count; }
+int multiprocessors() { return instance->facts(instance->current_device()).properties.multi_processor_count; }
 
 bool reaches(int device, int peer) noexcept {
   int can = 0;
@@ -327,7 +348,7 @@ bool reaches(int device, int peer) noexcept {
   return false;
 }
 
-int threads_per_multiprocessor() { return instance->threads_per_multiprocessor(instance->current_device()); }
+int threads_per_multiprocessor() { return instance->facts(instance->current_device()).threads_per_multiprocessor; }
 
 void fail(cudaError_t error, const char* what) {
   cudaGetLastError();  // forget it: the next call must not see this error again
@@ -388,13 +409,20 @@ std::string about_driver() {
 
 // Empty if any of the GPUs finds code that it can run.
 std::string about_architectures(const CudaBackend& backend) {
-  for (int d = 0; d < backend.device_count(); d++)
-    if (cuda::has_code_for(MINITORCH_CUDA_ARCHS, backend.cached_properties(d).major,
-                           backend.cached_properties(d).minor))
-      return "";
-  const DeviceProperties& p = backend.cached_properties(0);
+  for (int d = 0; d < backend.device_count(); d++) {
+    const DeviceProperties& p = backend.facts(d).properties;
+    if (cuda::has_code_for(MINITORCH_CUDA_ARCHS, p.major, p.minor)) return "";
+  }
+  const DeviceProperties& p = backend.facts(0).properties;
   return "this build has no code for " + p.name + " (compute capability " + std::to_string(p.major) + "." +
          std::to_string(p.minor) + "); it was made for the architectures " MINITORCH_CUDA_ARCHS;
+}
+
+// Lives as long as the process.
+Backend* begin_with(std::unique_ptr<CudaBackend> made) {
+  instance = made.release();
+  active_slot = Slot::cuda;
+  return instance;
 }
 
 }  // namespace
@@ -405,7 +433,10 @@ extern "C" minitorch::Backend* minitorch_cuda_backend(const char** reason) {
   using namespace minitorch;
   static std::string why;
   if (instance != nullptr) return instance;
-  int count = 0;
+  const cuda::InstalledGpus known = cuda::installed_gpus(CUDART_VERSION / 1000);
+  if (known.count > 0 && cuda::has_code_for(MINITORCH_CUDA_ARCHS, known.major, known.minor))
+    return begin_with(std::make_unique<CudaBackend>(std::min(known.count, kMaxDevices)));
+  int count = 0;  // the driver knows more, or why not
   const cudaError_t error = cudaGetDeviceCount(&count);
   if (error != cudaSuccess || count == 0) {
     why = error == cudaSuccess                   ? "no NVIDIA GPU was found"
@@ -415,11 +446,7 @@ extern "C" minitorch::Backend* minitorch_cuda_backend(const char** reason) {
     try {
       auto made = std::make_unique<CudaBackend>(std::min(count, kMaxDevices));
       why = about_architectures(*made);
-      if (why.empty()) {
-        instance = made.release();  // lives as long as the process
-        active_slot = Slot::cuda;
-        return instance;
-      }
+      if (why.empty()) return begin_with(std::move(made));
     } catch (const std::exception& failure) {  // a GPU that is there and does not answer
       why = failure.what();
     }
