@@ -65,29 +65,11 @@ void check_native_has(bool has, const char* kernel, c10::ScalarType dtype) {
 }
 
 bool moves_elements(const char* op) {
-  static const std::unordered_set<std::string_view> names{"_unique2",
-                                                          "channel_shuffle",
-                                                          "gather",
-                                                          "hash_tensor",
-                                                          "im2col",
-                                                          "index_copy",
-                                                          "isin",
-                                                          "masked_fill",
-                                                          "masked_scatter",
-                                                          "masked_select",
-                                                          "mode",
-                                                          "nan_to_num",
-                                                          "nonzero",
-                                                          "pixel_shuffle",
-                                                          "pixel_unshuffle",
-                                                          "put",
-                                                          "scatter_add",
-                                                          "silu",
-                                                          "take",
-                                                          "topk",
-                                                          "trace",
-                                                          "tril",
-                                                          "triu"};
+  static const std::unordered_set<std::string_view> names{
+      "_unique2",    "channel_shuffle", "gather",        "hash_tensor", "im2col",  "index_copy",    "isin",
+      "masked_fill", "masked_scatter",  "masked_select", "mode",        "nonzero", "pixel_shuffle", "pixel_unshuffle",
+      "put",         "scatter_add",     "silu",          "take",        "topk",    "trace",         "tril",
+      "triu"};
   return names.contains(op);
 }
 

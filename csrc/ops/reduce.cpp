@@ -213,6 +213,9 @@ void reduce_stub(at::TensorIterator& iter) {
   run(op, iter);
 }
 
+void check_has_order(const char* kernel, at::ScalarType dtype) {
+  check_native_has(!at::isComplexType(dtype) && !is_rare_or_float8(dtype), kernel, dtype);
+}
 void aminmax_dim(const at::Tensor& self, int64_t dim, bool keepdim, at::Tensor& min, at::Tensor& max) {
   if (min.numel() == 0) return;
   assert_no_shared_part(self, min, max);
@@ -221,9 +224,11 @@ void aminmax_dim(const at::Tensor& self, int64_t dim, bool keepdim, at::Tensor& 
     min.copy_(self), max.copy_(self);
     return;
   }
+  check_has_order("aminmax_cpu", self.scalar_type());
   reduce(ReduceOp::aminmax, self, at::IntArrayRef(dim), keepdim, self.scalar_type(), {}, min, max);
 }
 void aminmax_all(const at::Tensor& self, at::Tensor& min, at::Tensor& max) {
+  check_has_order("aminmax_cpu", self.scalar_type());
   reduce(ReduceOp::aminmax, self, std::nullopt, min.dim() == self.dim(), self.scalar_type(), {}, min, max);
 }
 std::tuple<at::Tensor, at::Tensor> aminmax_legacy(const at::Tensor& self) { return at::aminmax(self); }

@@ -350,3 +350,29 @@ def test_products_that_native_refuses(dtype):
         with pytest.raises(NotImplementedError) as ours:
             fn(*(t.to(DEVICE) for t in args))
         assert str(ours.value) == str(native.value)
+
+
+WRITTEN = {
+    "exp": torch.exp,
+    "sigmoid of integers": lambda x, out: torch.sigmoid(x.to(torch.int64), out=out),
+    "add": lambda x, out: torch.add(x, x.t().contiguous().t(), out=out),
+    "add a number": lambda x, out: torch.add(x, 1.5, out=out),
+    "integers and floats": lambda x, out: torch.mul(x.to(torch.int32), x, out=out),
+    "broadcast": lambda x, out: torch.div(x[0], x, out=out),
+    "compare": lambda x, out: torch.lt(x, x.flip(0), out=out),
+    "pow": lambda x, out: torch.pow(x, 3, out=out),
+    "lerp": lambda x, out: torch.lerp(x, x.flip(0), 0.25, out=out),
+    "addcmul": lambda x, out: torch.addcmul(x, x, x, value=0.5, out=out),
+    "logical_and": lambda x, out: torch.logical_and(x, x, out=out),
+}
+
+
+@pytest.mark.parametrize("name", WRITTEN)
+def test_written_by_pointwise_operators(name, format):
+    torch.manual_seed(0)
+    for dtype in (torch.float32, torch.float64, torch.bfloat16):
+        x = torch.randn(5, 6).abs().to(dtype)
+        native, ours = torch.zeros(6, 5).to(format).t(), torch.zeros(6, 5, device=DEVICE).to(format).t()
+        WRITTEN[name](x, out=native)
+        WRITTEN[name](x.to(DEVICE), out=ours)
+        same_bytes(ours, native)

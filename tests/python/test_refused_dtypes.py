@@ -17,6 +17,17 @@ DTYPES = (
     *(torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8, torch.bool),
     *(torch.uint16, torch.uint32, torch.float8_e4m3fn, torch.float8_e5m2),
 )
+SPECIAL = [
+    *("airy_ai", "bessel_j0", "bessel_j1", "bessel_y0", "bessel_y1", "digamma", "entr", "erf", "erfc", "erfcx"),
+    *("erfinv", "exp2", "expit", "expm1", "gammaln", "i0", "i0e", "i1", "i1e", "log1p", "log_ndtr", "logit", "ndtr"),
+    *("ndtri", "modified_bessel_i0", "modified_bessel_i1", "modified_bessel_k0", "modified_bessel_k1", "round", "sinc"),
+    *("scaled_modified_bessel_k0", "scaled_modified_bessel_k1", "spherical_bessel_j0"),
+]
+SPECIAL_OF_TWO = [
+    *("gammainc", "gammaincc", "hermite_polynomial_h", "hermite_polynomial_he", "laguerre_polynomial_l"),
+    *("legendre_polynomial_p", "xlog1py", "xlogy", "zeta"),
+    *(f"{shifted}chebyshev_polynomial_{kind}" for shifted in ("", "shifted_") for kind in "tuvw"),
+]
 
 
 def outcome(f):
@@ -107,6 +118,28 @@ def test_pairs_of_dtypes(name):
     )
 
 
+@pytest.mark.parametrize("name", SPECIAL)
+def test_special_functions(name):
+    f = getattr(torch.special, name)
+    compare(
+        ((dtype, sizes), lambda d, t=dtype, s=sizes: f(ones(d, t, *s)))
+        for dtype, sizes in itertools.product(DTYPES, [(), (0,), (2,)])
+    )
+    compare(
+        ((dtype, out), lambda d, t=dtype, o=out: f(ones(d, t, 2), out=ones(d, o, 2)))
+        for dtype, out in itertools.product(DTYPES, DTYPES)
+    )
+
+
+@pytest.mark.parametrize("name", SPECIAL_OF_TWO)
+def test_special_functions_of_two(name):
+    f = getattr(torch.special, name)
+    compare(((a, b), lambda d, a=a, b=b: f(ones(d, a, 2), ones(d, b, 2))) for a, b in itertools.product(DTYPES, DTYPES))
+    for number in (1, 1.5):
+        compare((dtype, lambda d, t=dtype, n=number: f(ones(d, t, 2), n)) for dtype in DTYPES)
+        compare((dtype, lambda d, t=dtype, n=number: f(n, ones(d, t, 2))) for dtype in DTYPES)
+
+
 def rows(device):
     return (torch.tensor([0, 1], device=device),)
 
@@ -133,6 +166,18 @@ BY_DTYPE = {
     "cumsum_": lambda d, t: ones(d, t, 2).cumsum_(0),
     "cumprod_": lambda d, t: ones(d, t, 2).cumprod_(0),
     "div_floor": lambda d, t: torch.div(ones(d, t, 2), ones(d, t, 2), rounding_mode="floor"),
+    "histogram": lambda d, t: torch.histogram(ones(d, t, 3), 3),
+    "histogram_of_nothing": lambda d, t: torch.histogram(ones(d, t, 0), 3),
+    "histogram_range": lambda d, t: torch.histogram(ones(d, t, 3), 3, range=(0.0, 1.0)),
+    "histogram_density": lambda d, t: torch.histogram(ones(d, t, 3), 3, weight=ones(d, t, 3), density=True),
+    "histogram_edges": lambda d, t: torch.histogram(ones(d, t, 3), ones(d, t, 3)),
+    "histogramdd": lambda d, t: torch.histogramdd(ones(d, t, 3, 2), [3, 3]),
+    "histogramdd_range": lambda d, t: torch.histogramdd(ones(d, t, 3, 2), [3, 3], range=(0.0, 1.0, 0.0, 1.0)),
+    "histogramdd_edges": lambda d, t: torch.histogramdd(ones(d, t, 3, 2), [ones(d, t, 3)] * 2),
+    "histc": lambda d, t: torch.histc(ones(d, t, 3), 3),
+    "histc_range": lambda d, t: torch.histc(ones(d, t, 3), 3, 0, 2),
+    "logical_not_out": lambda d, t: torch.logical_not(ones(d, torch.float32, 2), out=ones(d, t, 2)),
+    "nan_to_num_out": lambda d, t: torch.nan_to_num(ones(d, torch.float32, 2), out=ones(d, t, 2)),
     "sparse_mask": lambda d, t: ones(d, t).sparse_mask(ones("cpu", t).to_sparse().to(d)).to_dense(),
 }
 
