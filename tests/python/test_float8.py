@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from tests import older_torch
-from tests.python.twin import check, check_error
+from tests.python.twin import ASYNCHRONOUS, check, check_error
 
 DEVICE = "minitorch"
 FORMATS = [
@@ -136,6 +136,7 @@ def test_a_bad_index_reads_nothing(format):
         torch.minitorch.synchronize()
 
 
+@pytest.mark.skipif(not ASYNCHRONOUS, reason="the CPU accumulates")
 def test_accumulating_is_refused(format):
     x = CODES[:3].to(DEVICE).view(format)
     with pytest.raises(NotImplementedError, match="not implemented for 'Float8"):
@@ -350,6 +351,26 @@ def test_products_that_native_refuses(dtype):
         with pytest.raises(NotImplementedError) as ours:
             fn(*(t.to(DEVICE) for t in args))
         assert str(ours.value) == str(native.value)
+
+
+@pytest.mark.skipif(ASYNCHRONOUS, reason="on the CPU only")
+def test_accumulate(format):
+    """Each sum is rounded before the next is added."""
+    if format == torch.float8_e8m0fnu:
+        check_error(lambda x: x.index_put((torch.tensor([0], device=x.device),), x[:1], True), torch.ones(3).to(format))
+        return
+    torch.manual_seed(0)
+    x, values = torch.randn(5, 3).to(format), torch.randn(40, 3).to(format)
+    index = torch.randint(-5, 5, (40,))
+    for layout in (x, x.t().contiguous().t()):
+        native = layout.clone().index_put_((index,), values, accumulate=True)
+        ours = layout.to(DEVICE).index_put_((index.to(DEVICE),), values.to(DEVICE), accumulate=True)
+        same_bytes(ours, native)
+    columns = torch.randint(3, (40,))
+    native = x.clone().index_put_((index, columns), values[0, 0], accumulate=True)
+    ours = x.to(DEVICE).index_put_((index.to(DEVICE), columns.to(DEVICE)), values[0, 0].to(DEVICE), accumulate=True)
+    same_bytes(ours, native)
+    check_error(lambda x: x.index_put((torch.tensor([5], device=x.device),), x[:1], accumulate=True), x)
 
 
 WRITTEN = {
