@@ -48,6 +48,7 @@ void var_into(const char* name, ReduceOp op, const at::Tensor& self, at::Optiona
     if (mean.defined()) mean.fill_(std::numeric_limits<double>::quiet_NaN());
     return;
   }
+  check_native_has(!at::isComplexType(out.scalar_type()), "std_cpu", out.scalar_type());
   reduce(op, self, dim, keepdim, out.scalar_type(), params, out, mean);
 }
 
