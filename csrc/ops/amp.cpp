@@ -62,19 +62,20 @@ bool is_made_of_others(const std::string& name) {
   return std::find(std::begin(names), std::end(names), name) != std::end(names);
 }
 
-void as_on_cpu(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
-  const c10::impl::ExcludeDispatchKeyGuard no_autocast(c10::DispatchKey::AutocastPrivateUse1);
-  if (backend().synchronous()) {
-    at::ScalarType type = at::kFloat;
-    if (promotes_on_cpu(op.schema().name())) {
-      type = at::autocast::get_autocast_dtype(kDevice);
-      each_tensor(op.schema(), *stack, [&](const at::Tensor& t) {
-        if (t.is_floating_point()) type = at::promote_types(type, t.scalar_type());
-        return t;
-      });
-    }
-    each_tensor(op.schema(), *stack, [&](const at::Tensor& t) { return at::autocast::cached_cast(type, t, kDevice); });
+void as_on_cpu(const c10::OperatorHandle& op, c10::DispatchKeySet keys, torch::jit::Stack* stack) {
+  constexpr c10::DispatchKey autocast = c10::DispatchKey::AutocastPrivateUse1;
+  if (!backend().synchronous())  // what the operator is made of is cast
+    return op.redispatchBoxed(keys & c10::DispatchKeySet(c10::DispatchKeySet::FULL_AFTER, autocast), stack);
+  const c10::impl::ExcludeDispatchKeyGuard no_autocast(autocast);
+  at::ScalarType type = at::kFloat;
+  if (promotes_on_cpu(op.schema().name())) {
+    type = at::autocast::get_autocast_dtype(kDevice);
+    each_tensor(op.schema(), *stack, [&](const at::Tensor& t) {
+      if (t.is_floating_point()) type = at::promote_types(type, t.scalar_type());
+      return t;
+    });
   }
+  each_tensor(op.schema(), *stack, [&](const at::Tensor& t) { return at::autocast::cached_cast(type, t, kDevice); });
   op.callBoxed(stack);
 }
 
