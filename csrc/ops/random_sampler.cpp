@@ -106,7 +106,11 @@ Tensor& rrelu_with_noise_out(const Tensor& self, Tensor& noise, const at::Scalar
   TORCH_CHECK(self.sym_sizes() == noise.sym_sizes(),
               "noise tensor shape must match self tensor shape. Got self.shape = ", self.sym_sizes(),
               " noise.shape = ", noise.sym_sizes());
-  if (!training) return at::leaky_relu_out(out, self, (lower.to<double>() + upper.to<double>()) / 2);
+  if (!training) {
+    named("leaky_relu", "leaky_relu_cpu",
+          [&] { at::leaky_relu_out(out, self, (lower.to<double>() + upper.to<double>()) / 2); });
+    return out;
+  }
   const at::ScalarType type = self.scalar_type();
   check_dtype(is_wide_float(type) || type == at::kBFloat16, "rrelu_with_noise_out_cpu", type);
   TORCH_CHECK(noise.scalar_type() == type, "expected scalar type ", type, " but found ", noise.scalar_type());

@@ -220,6 +220,7 @@ def variants(x, w, b, m, v):
     yield aten._native_batch_norm_legit_no_training(x, w, b, m, v, 0.1, 1e-5)
     yield aten._native_batch_norm_legit_functional(x, w, b, m, v, True, 0.1, 1e-5)
     yield aten._batch_norm_with_update(x, w, b, m, v, 0.1, 1e-5)[:3]
+    yield aten._batch_norm_no_update(x, w, b, m, v, 0.1, 1e-5)
     yield aten._batch_norm_with_update_functional(x, w, b, m, v, 0.1, 1e-5)[:3]
     yield aten.batch_norm_update_stats(x, m, v, 0.2)
     empty = [torch.empty(0, device=x.device) for _ in range(3)]
@@ -239,7 +240,7 @@ def test_batch_norm_variants():
             assert a.dtype == e.dtype and a.stride() == e.stride()
             close(a, e, torch.float32)
         count += 1
-    assert count == 11
+    assert count == 12
 
 
 def test_batch_norm_backward_masks():
