@@ -124,7 +124,7 @@ void gather_woven(const ConvArgs& a, int64_t r0, int64_t r1) {
   }
   const S* const from = memory.get();
   const ConvTensor& target = phase.target;
-  parallel_for(rows, max64(1, kGrainSize / width), [&](int64_t begin, int64_t end) {
+  parallel_for(rows, grain_of(width), [&](int64_t begin, int64_t end) {
     for (int64_t i = begin; i < end; i++) {
       const int64_t h = i % heights, d = i / heights % depths, c = i / heights / depths % a.in_channels;
       S* const to = reinterpret_cast<S*>(target.data) + i / heights / depths / a.in_channels * target.strides[0] +
