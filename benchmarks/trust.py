@@ -23,6 +23,7 @@ from collections.abc import Callable
 from rich.console import Console
 from rich.table import Table
 
+from minitorch_backend import terminal
 from minitorch_backend.bench import machine, report, results
 from minitorch_backend.bench.limits import Limits
 from minitorch_backend.bench.results import Run
@@ -106,8 +107,10 @@ def measure_spread(
 
 def show_spread(found: dict, console: Console) -> bool:
     table = Table(box=None, pad_edge=False)
-    for heading in ("case", "runs", "time", "ratio", "spread", "without extremes", "load", ""):
-        table.add_column(heading, justify="left" if heading == "case" else "right", overflow="fold")
+    table.add_column("case", overflow="fold", min_width=report.NAME)
+    for heading in ("runs", "time", "ratio", "spread", "without extremes", "load"):
+        table.add_column(heading, justify="right", no_wrap=True)
+    table.add_column("", overflow="fold")
     met = all_timed(found, console)
     for name, case in found["cases"].items():
         ratios, seconds = case["ratios"], statistics.median(case["seconds"])
@@ -120,7 +123,7 @@ def show_spread(found: dict, console: Console) -> bool:
             mark += f" {apart} runs with processors apart"
         table.add_row(name, str(len(ratios)), f"{1e3 * seconds:.2f} ms", f"{statistics.median(ratios):.2f}",
                       f"{spread(ratios):.1%}", f"{spread(middle):.1%}", f"{max(case['load']):.0%}", mark)  # fmt: skip
-    console.print(table)
+    terminal.show(console, table)
     return met
 
 
@@ -179,7 +182,7 @@ def main() -> int:
     parser.add_argument("--json", type=pathlib.Path, help="where the figures go (default: out/trust-KIND.json)")
     parser.add_argument("--fresh", action="store_true", help="begin anew, whatever the file has")
     args = parser.parse_args()
-    console = Console(highlight=False)
+    console = terminal.console()
     kind = "self" if args.against_self else "spread"
     path = args.json or pathlib.Path("out") / f"trust-{kind}.json"
     path.parent.mkdir(parents=True, exist_ok=True)

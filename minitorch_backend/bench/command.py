@@ -17,7 +17,7 @@ from click.shell_completion import CompletionItem
 from rich.console import Console
 from rich.text import Text
 
-from minitorch_backend import _C
+from minitorch_backend import _C, terminal
 from minitorch_backend.bench import case as cases_module
 from minitorch_backend.bench import heap, limits, machine, modes, placement, race, report, results, supervisor
 from minitorch_backend.bench.case import Case
@@ -219,7 +219,7 @@ def gate(done: list[Result], old: Run | None, new: Run, force: bool, console: Co
         if reason := check_comparable(old, new, force):
             console.print(f"compared although {reason}", style="yellow")
         changes = results.compare(old, new)
-        report.show(console, report.changes_table(changes))
+        terminal.show(console, report.changes_table(changes))
         if apart := [change.name for change in changes if change.verdict == "apart"]:
             console.print(f"{len(apart)} of {len(changes)} cases were not judged: {APART}", style="yellow")
         if all(change.verdict in ("new", "apart") for change in changes):
@@ -297,7 +297,7 @@ class Command:
         self.options = options
         self.__dict__.update(options)
         self.json_path = self.json_path or pathlib.Path("out") / ("kernel.jsonl" if self.kernel else "bench.jsonl")
-        self.console = report.console()
+        self.console = terminal.console()
         self.backend = _C.backend_name()
 
     def run(self) -> int:
@@ -390,7 +390,7 @@ class Command:
         lasting = carried or {"begun": begun, "limits again": self.backend == "cpu" and not (self.quick or before)}
         found = before.limits if before else measure_limits(self.backend, self.console, note)
         if not carried:
-            report.show(self.console, report.limits_table(found))
+            terminal.show(self.console, report.limits_table(found))
         watch = placement.find(self.backend)
         runner = Runner(sides, found, race.budget_for(self.backend, self.quick), not self.no_memory, watch)
         kept = before.results if before else {}
@@ -455,7 +455,7 @@ class Command:
             return kernel_race.finish(done, run, self.console)
         rival = done[0].rival if done else "native"
         ours = [name for r in done for name in r.seconds if name != rival][-1:]
-        report.show(self.console, report.table(done, rival, ours=ours[0] if ours else "minitorch"))
+        terminal.show(self.console, report.table(done, rival, ours=ours[0] if ours else "minitorch"))
         self.console.print(report.summary(done, rival))
         problems = gate(done, old, run, self.force, self.console)
         for problem in problems:

@@ -19,8 +19,7 @@ import torch
 from rich.console import Console
 from rich.table import Table
 
-from minitorch_backend import _C
-from minitorch_backend.bench import report
+from minitorch_backend import _C, terminal
 
 CALLS, ROUNDS = 2000, 31
 KEYS = {"cpu": "CPU", "cuda": "CUDA", "minitorch": "PrivateUse1"}
@@ -108,6 +107,6 @@ def run(console: Console) -> int:
                 name, f"{t['native']:.0f}", f"{t['native hollow']:.0f}", f"{t['whole']:.0f}",
                 *(f"{part:.0f}" for part in parts), f"{t['native'] / t['whole']:.2f}",
             )  # fmt: skip
-    report.show(console, table)
+    terminal.show(console, table)
     console.print("binding: checks, allocation of the result, iterator. A part near zero may come out negative: noise.")
     return 0

@@ -84,7 +84,14 @@ def child(path: pathlib.Path, folder: pathlib.Path) -> None:
     compiler.listeners.append(note.compiling)
     note("loading the file", START)
     with (folder / FINDINGS).open("w") as found:
-        for override in files.load(path):
+        state = process_state.State.now()
+        overrides = files.load(path)
+        if left := state.changes(("environment",)):  # in which a file may set what its compiler reads
+            finding = Finding(
+                "", "", "failed", message=f"the file leaves the process changed when it is loaded: {left}"
+            )
+            print(json.dumps(asdict(finding)), file=found, flush=True)
+        for override in overrides:
             note("loading PyTorch's samples", START)
             infos(override.operator.base)
             for dtype in dtypes_of(override):

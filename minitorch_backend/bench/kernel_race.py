@@ -17,6 +17,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from minitorch_backend import terminal
 from minitorch_backend.bench import kernel_diff, kernel_samples, report
 from minitorch_backend.bench.case import Case
 from minitorch_backend.bench.results import Result, Run
@@ -34,7 +35,7 @@ def is_right(path: pathlib.Path, console: Console, limit: float) -> bool:
     """
     with console.status(Text(f"diffing {path.name} against native")):
         findings = kernel_diff.diff(path, limit)
-    report.show(console, findings_table(findings))
+    terminal.show(console, findings_table(findings))
     for finding in findings:
         if finding.message:
             console.print(f"{finding.operator or path.name}: {finding.verdict}: {finding.message}")
@@ -49,7 +50,9 @@ def findings_table(findings: list[kernel_diff.Finding]) -> Table:
     for heading in ("operator", "dtype", "samples", "error", "native's error", ""):
         made.add_column(heading)
     for f in findings:
-        colour = {"ok": "green", "less accurate": "yellow", "not reached": "yellow"}.get(f.verdict, "red")
+        colour = {"ok": "green", **dict.fromkeys(("less accurate", "other strides", "not reached"), "yellow")}.get(
+            f.verdict, "red"
+        )
         made.add_row(f.operator, f.dtype, str(f.samples), f"{f.error:.1e}", f"{f.native_error:.1e}",
                      Text(f.verdict, colour))  # fmt: skip
     return made
@@ -111,7 +114,7 @@ def finish(done: list[Result], run: Run, console: Console) -> int:
     if not reached:
         console.print(command.NOT_REACHED, style="yellow")
         return 1
-    report.show(console, table(reached, run.machine["rival"], run.machine["ours"]))
+    terminal.show(console, table(reached, run.machine["rival"], run.machine["ours"]))
     for r in reached:  # beside so many figures there is no room for it
         if not r.timed or report.marks(r):
             console.print(Text(f"{r.name}: ") + (report.marks(r) if r.timed else report.not_timed(r)), soft_wrap=True)

@@ -12,6 +12,7 @@ from typing import Any
 import psutil
 import torch
 
+from minitorch_backend import _C
 from minitorch_backend.bench import accuracy, process_state
 from minitorch_backend.bench.accuracy import Accuracy
 from minitorch_backend.kernels.overriding import Override
@@ -25,6 +26,7 @@ LEAK_SECONDS, LEAK_CALLS = 2.0, 100  # for calls of which it is seen whether the
 PREFIXES, SUFFIXES = ("native_", "_"), ("_backward_data", "_backward")
 # What a kernel that is for every dtype is tried with, as far as its operator has them.
 EVERY = (torch.float32, torch.float64, torch.bfloat16, torch.float16, torch.int64)
+RACED = ("ok", "less accurate", "other strides")  # what does not keep a kernel from the race
 HOME = torch.device("cpu")
 REFUSED = (RuntimeError, TypeError, ValueError)  # what native raises for a sample that it does not take
 START, COMPILING, SAMPLE, MANY = "start", "compiling", "sample", "many calls"  # steps of the work, each with its time
@@ -32,7 +34,9 @@ START, COMPILING, SAMPLE, MANY = "start", "compiling", "sample", "many calls"  #
 
 @dataclass
 class Finding:
-    """What the diff of one operator and dtype says. ``verdict``: ok, less accurate, wrong, failed, not reached."""
+    """What the diff of one operator and dtype says. ``verdict``: ok, less accurate, other strides, wrong, failed,
+    not reached.
+    """
 
     operator: str
     dtype: str
@@ -44,7 +48,7 @@ class Finding:
 
     @property
     def good(self) -> bool:
-        return self.verdict in ("ok", "less accurate")
+        return self.verdict in RACED
 
 
 def plain_name(base: str) -> str:
@@ -152,6 +156,20 @@ def is_stale(override: Override, call: Any, inputs: Any, given: Any) -> bool:
     return judge(native, ours, reference).verdict == "wrong"
 
 
+def memory_of(value: Any) -> set[int]:
+    """The addresses of the memory of all tensors."""
+    return {address for t in accuracy.tensors(value) if (address := t.untyped_storage().data_ptr())}
+
+
+def laid_out_otherwise(found: Any, wanted: Any) -> str:
+    """How the first tensor whose strides are others lies in memory, and how it should; "" where all are as wanted."""
+    for ours, theirs in zip(accuracy.tensors(found), accuracy.tensors(wanted), strict=True):
+        steps = [(a, b) for n, a, b in zip(ours.shape, ours.stride(), theirs.stride(), strict=True) if n > 1]
+        if ours.numel() > 0 and any(a != b for a, b in steps):
+            return f"strides {ours.stride()}, the operator's has {theirs.stride()}"
+    return ""
+
+
 def judge(native: Any, ours: Any, reference: Any) -> Accuracy:
     return accuracy.compare(*(accuracy.snapshot(result, HOME) for result in (native, ours, reference)))
 
@@ -182,10 +200,11 @@ class Examination:
     def __init__(self, override: Override, dtype: torch.dtype, note: Callable[[str, str], None]) -> None:
         self.override, self.dtype, self.note = override, dtype, note
         self.finding = Finding(override.operator.name, str(dtype).removeprefix("torch."), "ok")
-        self.own = os.getpid()
+        self.own, self.called = os.getpid(), False
         self.last: Callable[[], Any] | None = None
 
     def run(self) -> Finding:
+        process_state.settle()
         for info in infos(self.override.operator.base):
             if self.dtype not in info.supported_dtypes("cpu"):
                 continue
@@ -216,12 +235,15 @@ class Examination:
                 return True
             if not reached:
                 continue
+            self.finding.samples += 1
             if changed(inputs, sample):
                 return self._say("wrong", f"{where}\nthe kernel writes into its input")
-            if self._judge(where, judge(native, ours, reference)):
+            if self._judge(where, judge(native, ours, reference)) or self._laid_out(where, call, inputs, native, ours):
                 return True
             self.last = lambda call=call, inputs=inputs: call(inputs)
             tried += 1
+            if tried <= CHANGED and self._overwrites(where, call, inputs, ours):
+                return True
             stale = tried <= CHANGED and is_stale(self.override, call, inputs, given)
             end_copies(self.own)
             if stale:
@@ -247,6 +269,7 @@ class Examination:
             reached, ours = self._with_kernel(where, lambda: gradients(call, sample, inputs))  # noqa: B023
             if not self.finding.good:
                 return True
+            self.finding.samples += reached
             if not reached or not native:
                 continue
             judged = judge(native, ours, reference)
@@ -259,7 +282,7 @@ class Examination:
 
     def _with_kernel(self, where: str, work: Callable[[], Any]) -> tuple[bool, Any]:
         """Whether some work calls the kernel, and its result. What goes wrong, or is left changed, is the finding."""
-        before, state = self.override.calls, process_state.State.now()
+        before, state, threads = self.override.calls, process_state.State.now(), process_state.tasks()
         try:
             with self.override:
                 result = work()
@@ -271,17 +294,35 @@ class Examination:
         end_copies(self.own)
         if self.override.calls == before:
             return False, result
-        self.finding.samples += 1
         if left := state.changes():
             self._say("failed", f"{where}\nthe kernel leaves the process changed: {left}")
+        elif (names := process_state.left_threads(threads)) and (self.called or _C.backend_name() == "cpu"):
+            self._say("failed", f"{where}\nthe kernel starts a thread and leaves it: {', '.join(names)}")
+        self.called = True  # of a GPU's threads some come with the first call
         return True, result
+
+    def _overwrites(self, where: str, call: Any, inputs: Any, ours: Any) -> bool:
+        """Whether a second call gives memory of the first result, which is still there, or fails."""
+        _, again = self._with_kernel(where, lambda: call(inputs))
+        if self.finding.good and memory_of(ours) & memory_of(again) - memory_of(inputs):
+            self._say("wrong", f"{where}\neach call gives the same memory: the next one overwrites the result")
+        return not self.finding.good
+
+    def _laid_out(self, where: str, call: Any, inputs: Any, native: Any, ours: Any) -> bool:
+        """Say of a right result that it lies in memory otherwise than native's, where ours does not."""
+        if self.finding.verdict != "ok" or not laid_out_otherwise(ours, native):
+            return False
+        found = laid_out_otherwise(ours, call(inputs))
+        return bool(found) and self._say("other strides", f"{where}\nthe result has {found}")
 
     def _judge(self, where: str, judged: Accuracy, says: str = "") -> bool:
         """Take a judgement into the finding; whether it is wrong."""
         finding = self.finding
         if judged.ours is not None and judged.ours > finding.error:
             finding.error, finding.native_error = judged.ours, judged.rival or 0.0
-        if judged.verdict == "wrong" or (judged.verdict == "less accurate" and finding.verdict == "ok"):
+        if judged.verdict == "wrong" or (
+            judged.verdict == "less accurate" and finding.verdict in ("ok", "other strides")
+        ):
             return self._say(judged.verdict, f"{where}\n{says.format(judged.verdict)}".strip())
         return False
 

@@ -42,7 +42,8 @@ def give_back() -> None:
 
 def ran_out(error: BaseException) -> bool:
     """Whether an exception says that there is no memory left. Native's on the CPU has no type of its own."""
-    return isinstance(error, torch.OutOfMemoryError | MemoryError) or "DefaultCPUAllocator" in str(error)
+    known = isinstance(error, torch.OutOfMemoryError | MemoryError)
+    return known or any(words in str(error) for words in ("DefaultCPUAllocator", "bad_alloc", "Cannot allocate memory"))
 
 
 def minitorch() -> Any:

@@ -21,6 +21,17 @@ def _pyplot() -> Any:
     return plt
 
 
+def _save(figure: Any, path: pathlib.Path) -> None:
+    """Write a picture at once. Raises OSError, and an older one is as it was."""
+    part = path.with_name(path.name + ".part")
+    try:
+        figure.savefig(part, dpi=110, format="png")
+        part.replace(path)
+    finally:
+        part.unlink(missing_ok=True)
+        _pyplot().close(figure)
+
+
 def geometric_mean(values: list[float]) -> float:
     return math.exp(sum(map(math.log, values)) / len(values))
 
@@ -54,8 +65,7 @@ def ratios(run: Run, path: pathlib.Path) -> None:
     axis.set_xlabel(f"time on {rival} / time on minitorch; bar: geometric mean, dot: a case")
     axis.grid(axis="x", alpha=0.3)
     figure.tight_layout()
-    figure.savefig(path, dpi=110)
-    plt.close(figure)
+    _save(figure, path)
 
 
 def style(number: int) -> str:
@@ -98,8 +108,7 @@ def roofline(run: Run, path: pathlib.Path) -> None:
         axis.legend(fontsize=7, ncols=2, loc="lower right")
     axis.grid(alpha=0.25, which="both", linewidth=0.4)
     figure.tight_layout()
-    figure.savefig(path, dpi=110)
-    plt.close(figure)
+    _save(figure, path)
 
 
 def save(run: Run, folder: pathlib.Path, prefix: str = "") -> list[pathlib.Path]:

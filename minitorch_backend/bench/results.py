@@ -3,6 +3,7 @@
 import contextlib
 import json
 import math
+import os
 import pathlib
 import types
 import typing
@@ -181,21 +182,19 @@ class Writer:
     """Writes a result file line by line, so that an interrupted run leaves what it had.
 
     A case has a line after each of its visits, of which the last one counts; ``close`` leaves only that. When the disk
-    is full the run goes on; ``close`` tries again, and ``problem`` says what is wrong with what is there in the end.
+    is full the run goes on; ``close`` tries again, and ``problem`` says what is wrong with what is there in the end:
+    whole lines always. Raises OSError when not even what is there ``before`` can be written; an older file stays then.
     """
 
     def __init__(self, path: pathlib.Path, facts: dict, limits: Limits, before: Iterable[Result] = ()) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
         self.path = path.resolve()  # what a link points at is written, and the link stays
         self.head = [{"kind": "machine", "format": FORMAT, **facts}, {"kind": "limits", **limits.to_json()}]
-        self.results: dict[str, Result] = {}
+        self.results = {result.name: result for result in before}
         self.problem = ""
-        self.file: TextIO = path.open("w")
-        for data in self.head:
-            _write(self.file, data)
-        self.file.flush()
-        for result in before:
-            self.add(result)
+        self._write_all(self.head)
+        self.file: TextIO = self.path.open("a")
+        self.whole = self.path.stat().st_size  # bytes of whole lines
 
     def add(self, result: Result) -> None:
         self.results[result.name] = result
@@ -204,6 +203,7 @@ class Writer:
         try:
             _write(self.file, {"kind": "case", **asdict(result)})
             self.file.flush()
+            self.whole = os.fstat(self.file.fileno()).st_size
         except OSError as error:
             self.problem = str(error)
 
@@ -213,20 +213,30 @@ class Writer:
 
     def close(self, seen: dict | None = None) -> None:
         """``seen``: what the run saw of where the processors lie."""
-        whole = self.path.with_name(self.path.name + ".part")
         with contextlib.suppress(OSError):
             self.file.close()
         try:
-            with whole.open("w") as file:
-                for data in [*self.head, *([{"kind": "placement", **seen}] if seen else [])]:
+            self._write_all([*self.head, *([{"kind": "placement", **seen}] if seen else [])])
+            self.problem = ""
+        except OSError as error:
+            self.problem = str(error)
+            with contextlib.suppress(OSError):  # nothing but whole lines stays
+                os.truncate(self.path, self.whole)
+
+    def _write_all(self, head: list[dict]) -> None:
+        """The file anew, at once: head, then a line a case. Raises OSError, and the file is as it was."""
+        part = self.path.with_name(self.path.name + ".part")
+        try:
+            with part.open("w") as file:
+                for data in head:
                     _write(file, data)
                 for result in self.results.values():
                     _write(file, {"kind": "case", **asdict(result)})
-            whole.replace(self.path)
-            self.problem = ""
-        except OSError as error:
-            whole.unlink(missing_ok=True)
-            self.problem = str(error)
+            part.replace(self.path)
+        except OSError:
+            with contextlib.suppress(OSError):
+                part.unlink(missing_ok=True)
+            raise
 
 
 def _write(file: TextIO, data: dict) -> None:

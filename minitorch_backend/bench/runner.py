@@ -278,4 +278,4 @@ def describe(error: BaseException) -> str:
     text = (str(error).splitlines() or [""])[0][:300]
     frames = [f for f in traceback.extract_tb(error.__traceback__) if "/torch/" not in f.filename]
     where = f" ({frames[-1].filename.rsplit('/', 1)[-1]}:{frames[-1].lineno})" if frames else ""
-    return f"{type(error).__name__}: {text}{where}"
+    return f"{type(error).__name__}{': ' if text else ''}{text}{where}"

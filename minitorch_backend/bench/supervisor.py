@@ -98,8 +98,10 @@ def carried() -> dict | None:
 def keep(facts: dict) -> None:
     """In a child: leave this to the next one, also if this one hangs or dies. Elsewhere nothing."""
     if is_child():
-        with contextlib.suppress(OSError):
-            _carried(os.environ[NOTE]).write_text(json.dumps(facts))
+        path = _carried(os.environ[NOTE])
+        with contextlib.suppress(OSError):  # on a full disk what was there stays, whole
+            path.with_suffix(".part").write_text(json.dumps(facts))
+            path.with_suffix(".part").replace(path)
 
 
 def _carried(note: str) -> pathlib.Path:
@@ -166,7 +168,10 @@ class Child:
 
 
 def write_down(path: pathlib.Path, case: str, message: str) -> bool:
-    """Make a case of a result file one that failed; False when it was no case, or failed in vain before."""
+    """Make a case of a result file one that failed; False when it was no case, or failed in vain before.
+
+    Raises OSError when the file cannot be written; gone on with, the run would come to this case again.
+    """
     try:
         run = results.read(path)
     except (OSError, ValueError):
@@ -199,7 +204,12 @@ def supervise(given: list[str], json_path: pathlib.Path, limit: float, console: 
                 if code < 0:
                     console.print(f"the run was ended by {signal.Signals(-code).name}", style="red")
                 return code if code >= 0 else 1
-            if not write_down(json_path, case, problem):
+            try:
+                written = write_down(json_path, case, problem)
+            except OSError as error:
+                console.print(f"{json_path} is not whole: {error}", style="red")
+                written = False
+            if not written:
                 console.print(f"{case.removeprefix(f'{NO_CASE} ')}: {problem}", style="red")
                 return 1
             console.print(f"{case}: {problem}; the run goes on without it", style="red")

@@ -1,17 +1,20 @@
 """The store's bounds and the report's files; the HTML page in a real browser."""
 
+import io
 import json
 import random
+import re
 import shutil
 import time
 
 import pytest
 import torch
 
-from minitorch_backend import compare
+from minitorch_backend import compare, terminal
 from minitorch_backend.compare import judge
 from minitorch_backend.compare.report import write_data
 from minitorch_backend.compare.store import Call, Store, Timeline
+from minitorch_backend.compare.terminal import print_report
 from tests.compare.faults import FAULTS, planted
 from tests.compare.models import RUNS
 
@@ -59,6 +62,56 @@ def test_the_files_of_a_report(tmp_path, capsys):
     report.print()
     out = capsys.readouterr().out
     assert "aten::max_pool2d_with_indices: subject worse, first at call" in out and "replay: python" in out
+
+
+OPERATOR = "aten::_scaled_dot_product_flash_attention_for_cpu_backward"
+COMMAND = f"python /home/somebody/{'a folder/' * 9}replay_0001.py --subject minitorch"
+DETAIL = "elements [3, 12, 7] of gradient 1 and 20 more are 8.25e+06 where native has -1.5e-07"
+
+
+def long_report(findings=1, operators=1):
+    """A report with the longest of what its tables have."""
+    call = {
+        "index": 1234567, "op": OPERATOR, "verdict": "subject worse", "detail": DETAIL, "phase": "backward", "step": 4321,
+        "module": "model.[red]blocks.11.attention.output", "subject_ulp": 8388608.0, "reference_ulp": 0.000123456,
+        "stack": [], "forward_stack": [f"/home/somebody/{'deep/' * 20}model.py:1234 in forward: y = attend(q, k, v)"],
+    }  # fmt: skip
+    operator = {
+        "op": OPERATOR, "calls": 1234567, "compared": 1234567, "seconds": 98765.0, "subject_ulp": 8388608.0,
+        "reference_ulp": 0.000123456, "local": 0.000234567, "inherited": 0.000345678,
+    }  # fmt: skip
+    run = {"subject": "minitorch", "reference": "cpu", "compared": 1234567, "ended": "left while or after call 1234568"}
+    finding = {"first": call, "count": 98765, "command": COMMAND}
+    return {"run": run, "findings": [finding] * findings, "operators": [operator] * operators, "notes": [f"{'n' * 90}"]}
+
+
+@pytest.mark.parametrize("encoding", ["utf-8", "latin-1"])
+@pytest.mark.parametrize("kind", ["dumb", "xterm"])
+@pytest.mark.parametrize("width", [40, 60, 80, 200, None])
+def test_no_terminal_cuts_a_figure_off(monkeypatch, width, kind, encoding):
+    """... nor a command, in any width (None: output goes to a file) and in an encoding without a table's lines."""
+    raw = io.BytesIO()
+    out = io.TextIOWrapper(raw, encoding=encoding)
+    monkeypatch.setattr("sys.stdout", out)
+    if width:
+        monkeypatch.setattr(out, "isatty", lambda: True, raising=False)
+        monkeypatch.setenv("COLUMNS", str(width))
+        monkeypatch.setenv("TERM", kind)
+    print_report(long_report())
+    out.flush()
+    text = re.sub("\x1b\\[[0-9;]*m", "", raw.getvalue().decode(encoding))
+    whole = ["1234567", "98765 times", "8.39e+06 / 0.000123", "0.000235", "0.000346", "80", "subject worse", COMMAND]
+    for shown in (*whole, "left while or after call 1234568", "n" * 90, OPERATOR):
+        assert shown in text, shown
+    assert "…" not in text and max(map(len, text.splitlines())) < 250
+    for word in ("[red]blocks", *DETAIL.split()):
+        assert word in text, word
+
+
+def test_a_table_is_no_narrower_than_its_figures():
+    made = io.StringIO()
+    print_report(long_report(), terminal.Console(file=made, width=40, markup=False, highlight=False))
+    assert 110 <= max(len(line) for line in made.getvalue().splitlines() if "aten::" in line) < 250
 
 
 def test_text_from_the_program_stays_text(tmp_path):

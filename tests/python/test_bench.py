@@ -7,7 +7,7 @@ import os
 import pytest
 import torch
 
-from minitorch_backend.bench import accuracy, case, limits, machine, report, runner, suite
+from minitorch_backend.bench import accuracy, case, clock, limits, machine, report, runner, suite
 from minitorch_backend.bench.case import Case, Setup, forward, training
 from minitorch_backend.bench.race import Budget
 from minitorch_backend.bench.results import Result
@@ -128,6 +128,45 @@ def test_near_matches():
         case.choose(CASES, "sofmax", "cpu")
     with pytest.raises(LookupError, match="--list"):
         case.choose(CASES, "qqqqqqq", "cpu")
+
+
+class Recorded:
+    """A GPU's module that writes down what is asked of it, in which a millisecond lies between any two events."""
+
+    def __init__(self):
+        self.asked = []
+
+    def Event(self, enable_timing):
+        return self
+
+    def record(self):
+        self.asked.append("event")
+
+    def synchronize(self):
+        self.asked.append("synchronize")
+
+    def elapsed_time(self, end):
+        return 1.0
+
+    def zero_(self):
+        self.asked.append("flush")
+
+
+def test_a_cold_clock_flushes_the_cache_before_each_call_and_times_the_call_alone(monkeypatch):
+    module = Recorded()
+    monkeypatch.setattr(clock, "device_module", lambda device: module)
+    monkeypatch.setattr(clock, "FLUSH_BYTES", 8)
+    monkeypatch.setattr(clock, "is_gpu", lambda device: device.type != "cpu")
+    device = torch.device("minitorch")
+    cold = clock.clock_for(device, cold=True)
+    cold.buffer = module
+    assert cold.measure(lambda: module.asked.append("work"), 3) == 1e-3
+    assert module.asked == ["flush", "event", "work", "event"] * 3 + ["synchronize"]
+    module.asked.clear()
+    warm = clock.clock_for(device, cold=False)
+    assert warm.measure(lambda: module.asked.append("work"), 4) == 1e-3 / 4
+    assert module.asked == ["synchronize", "event", *["work"] * 4, "event", "synchronize"]
+    assert isinstance(clock.clock_for(torch.device("cpu"), cold=True), clock.HostClock)
 
 
 def test_limits():

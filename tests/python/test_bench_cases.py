@@ -6,7 +6,7 @@ from click.testing import CliRunner
 from torch.utils.flop_counter import FlopCounterMode
 
 from benchmarks.cases import models
-from minitorch_backend.bench import case
+from minitorch_backend.bench import case, race
 from minitorch_backend.bench.case import Setup
 from minitorch_backend.bench.command import bench
 
@@ -61,6 +61,13 @@ CUDA_FLOORS = {
     "models/GPT-2 124M training step 16x1024 bf16 autocast": 0.8,
     "models/ResNet-50 training step 64x3x224x224 bf16 autocast": 0.5,
 }
+
+
+def test_a_quick_look_is_planned_for_less_than_three_minutes():
+    """What the clock is given; judging the results and measuring the limits takes about a minute more."""
+    for backend, budget in (("cpu", race.QUICK), ("cuda", race.GPU_QUICK)):
+        count = sum(c.quick and backend in c.backends for c in CASES)
+        assert count >= 30 and count * budget.visits * (budget.seconds + budget.warm) < 120
 
 
 def test_floors_are_cases():

@@ -8,7 +8,7 @@ import torch
 from click import ClickException
 from click.testing import CliRunner
 
-from minitorch_backend import _C
+from minitorch_backend import _C, terminal
 from minitorch_backend.bench import command, limits, placement, report, results, runner, suite
 from minitorch_backend.bench.case import Case, forward
 from minitorch_backend.bench.command import bench
@@ -192,9 +192,9 @@ def test_a_narrow_terminal_and_a_poor_encoding_lose_no_figure(monkeypatch):
                   ratio=1.234, low=1.2, high=1.3, share=0.5, bound="memory")  # fmt: skip
     raw = io.BytesIO()
     monkeypatch.setattr("sys.stdout", io.TextIOWrapper(raw, encoding="latin-1"))
-    narrow = report.console()
+    narrow = terminal.console()
     narrow.width = 40
-    report.show(narrow, report.table([made], "cpu"))
+    terminal.show(narrow, report.table([made], "cpu"))
     narrow.file.flush()
     text = raw.getvalue().decode("latin-1")
     for shown in ("pointwise/add 16M f32", "1.23 ms", "1 ms", "1.20 ? 1.30", "50% memory"):

@@ -1,10 +1,16 @@
 """What ``minitorch bench`` is given that it must not trip over: damaged files, links, two runs at once, odd kernels."""
 
+import ctypes
+import gc
 import json
+import locale
 import os
 import pathlib
+import resource
+import signal
 import subprocess
 import sys
+import threading
 import time
 
 import psutil
@@ -117,23 +123,92 @@ def test_a_diff_ends_with_who_started_it(tmp_path):
     assert not alive
 
 
+def lower_limit():
+    hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+    resource.setrlimit(resource.RLIMIT_NOFILE, (64, hard))
+
+
+def other_locale():
+    locale.setlocale(locale.LC_ALL, "C" if locale.setlocale(locale.LC_ALL) != "C" else "C.UTF-8")
+
+
+def other_locale_of_the_thread():
+    C.newlocale.restype, C.newlocale.argtypes = ctypes.c_void_p, [ctypes.c_int, ctypes.c_char_p, ctypes.c_void_p]
+    C.uselocale.restype, C.uselocale.argtypes = ctypes.c_size_t, [ctypes.c_void_p]
+    C.uselocale(C.newlocale(1, b"C", None))
+
+
+C = ctypes.CDLL(None)
 CHANGES = {
     "gradients": lambda: torch.set_grad_enabled(False),
     "default_dtype": lambda: torch.set_default_dtype(torch.float64),
     "default_device": lambda: torch.set_default_device("minitorch"),
     "deterministic": lambda: torch.use_deterministic_algorithms(True),
+    "matmul precision": lambda: torch.set_float32_matmul_precision("medium"),
     "seed": lambda: torch.manual_seed(torch.initial_seed() + 1),
     "folder": lambda: os.chdir("/"),
     "threads": lambda: torch.set_num_threads(torch.get_num_threads() + 1),
+    "garbage collection": gc.disable,
+    "umask": lambda: os.umask(0o123),
+    "limits RLIMIT_NOFILE": lower_limit,
+    "locale": other_locale,
+    "locale of the thread": other_locale_of_the_thread,
+    "signals SIGINT": lambda: signal.signal(signal.SIGINT, signal.SIG_IGN),
+    "signals SIGTERM default is ignored": lambda: C.signal(ctypes.c_int(15), ctypes.c_void_p(1)),
+    "signals SIGUSR1 default is handled by print": lambda: signal.signal(signal.SIGUSR1, print),
+    "blocked signals () is ('SIGUSR2',) now": lambda: signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGUSR2}),
+    "environment MINITORCH_OF_A_TEST is another now": lambda: os.environ.update(MINITORCH_OF_A_TEST="b"),
+    "environment MINITORCH_OF_A_TEST is unset now": lambda: os.environ.pop("MINITORCH_OF_A_TEST"),
+    "MINITORCH_OF_A_TEST is another now": lambda: os.putenv("MINITORCH_OF_A_TEST", "c"),
+    "environment MINITORCH_MORE is set now": lambda: os.environ.update(MINITORCH_MORE="d"),
+    "more of environment": os.environ.clear,
+    "MINITORCH_OF_A_TEST is unset now": lambda: C.clearenv(),
+    "PATH is unset now": lambda: setattr(os, "environ", {}),
 }
 
 
 @pytest.mark.parametrize("name", CHANGES)
-def test_what_a_kernel_leaves_changed_is_named_and_put_back(name):
-    state = process_state.State.now()
+def test_what_a_kernel_leaves_changed_is_named_and_put_back(name, monkeypatch):
+    monkeypatch.setattr(process_state, "NAMED", 1000 if "more" not in name else 6)
+    monkeypatch.setenv("MINITORCH_OF_A_TEST", "a")
+    state, home = process_state.State.now(), os.environ
     CHANGES[name]()
-    assert name in state.changes()
-    assert state.changes() == "" and process_state.State.now() == state
+    said = state.changes()
+    assert name in said, said
+    assert state.changes() == ""
+    assert os.environ is home and os.environ["MINITORCH_OF_A_TEST"] == "a"
+
+
+def test_what_compilers_set_for_themselves_is_no_change(monkeypatch):
+    state = process_state.State.now()
+    monkeypatch.setenv("TORCHINDUCTOR_OF_A_TEST", "a")
+    assert state.changes() == "" and os.environ["TORCHINDUCTOR_OF_A_TEST"] == "a"
+
+
+def test_a_folder_that_was_removed_is_no_failure(tmp_path, monkeypatch):
+    state = process_state.State.now()
+    (tmp_path / "gone").mkdir()
+    os.chdir(tmp_path / "gone")
+    (tmp_path / "gone").rmdir()
+    assert "(a removed one) now" in state.changes()
+    assert state.changes() == ""
+
+
+@pytest.mark.skipif(not process_state.tasks(), reason="this system does not list threads")
+def test_a_thread_that_is_left_is_told_from_those_that_end_or_are_torch_s():
+    process_state.settle()
+    before, threads, stop = process_state.tasks(), torch.get_num_threads(), threading.Event()
+    threading.Thread(target=lambda: time.sleep(0.1)).start()
+    assert process_state.left_threads(before) == []
+    torch.set_num_threads(threads + 3)
+    process_state.settle()
+    torch.set_num_threads(threads)
+    assert process_state.left_threads(before) == []
+    threading.Thread(target=stop.wait, daemon=True).start()
+    try:
+        assert len(process_state.left_threads(before)) == 1
+    finally:
+        stop.set()
 
 
 @needs_the_cpu

@@ -125,9 +125,14 @@ def test_a_visit_after_not_reached_is_none(tmp_path):
 STATE = """
 // operator: aten::silu
 #include <cfenv>
+#include <clocale>
 #include <cmath>
+#include <csignal>
 #include <cstdlib>
+#include <sys/resource.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
+#include <thread>
 #include <unistd.h>
 #include <xmmintrin.h>
 const void* before = nullptr;
@@ -145,11 +150,29 @@ STALE = (
     "if (x.data == before && x.numel <= 4096) for (int64_t i = 0; i < x.numel; i++) out.ptr<float>()[i] = kept[i];"
     "else if (x.numel <= 4096) for (int64_t i = 0; i < x.numel; i++) kept[i] = out.ptr<float>()[i];  before = x.data;"
 )
+# What is the process's alone, all at once.
+PROCESS = (
+    "static bool done = (std::signal(SIGINT, SIG_IGN), clearenv(), alarm(1000), umask(0123),"
+    'setlocale(LC_ALL, "POSIX"), setlocale(LC_TIME, "C.UTF-8"), true);'
+    "rlimit limit; getrlimit(RLIMIT_NOFILE, &limit); limit.rlim_cur = 50; setrlimit(RLIMIT_NOFILE, &limit);"
+)
 CHANGES = {
     "rounding": ("std::fesetround(FE_TOWARDZERO);", "failed", "leaves the process changed: rounding 0 is"),
     "denormals": ("_mm_setcsr(_mm_getcsr() | 0x8040);", "failed", "denormals True is False now"),
     "folder": ('if (chdir("/")) {}', "failed", "folder .* is / now"),
     "threads": ("omp_set_num_threads(omp_get_max_threads() + 1);", "failed", r"threads \d+ is \d+ now"),
+    "the process": (
+        PROCESS,
+        "failed",
+        r"(?s)umask \d+ is 123 now.*environment \w+ is unset now, \d+ more of environment, signals SIGINT .* is "
+        r"ignored now, alarm False is True now, limits RLIMIT_NOFILE .* is \(50, \d+\) now, locale ",
+    ),
+    "traps": ("feenableexcept(FE_DIVBYZERO);", "failed", "traps of the arithmetic 0 is 4 now"),
+    "thread": (
+        "static std::thread* one = new std::thread([] { sleep(600); });  (void)one;",
+        "failed",
+        r"starts a thread and leaves it: .*\(\d+\)$",
+    ),
     "leak": ("sink = std::malloc(100);", "failed", r"keeps 1\d\d bytes of memory from each call"),
     "daemon": (DAEMON, "failed", r"starts a process and leaves it: \d+, which was ended"),
     "stale": (STALE, "wrong", "with other values in the same memory"),

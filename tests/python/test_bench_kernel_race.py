@@ -167,14 +167,14 @@ def test_what_a_kernel_leaves_running_ends_with_its_process(tmp_path, monkeypatc
 
 SLOW = """
 import pathlib, sys, time
-import minitorch_backend
-from minitorch_backend.bench import command, limits, report, supervisor
+from minitorch_backend import terminal
+from minitorch_backend.bench import command, limits, supervisor
 
 def measure(backend, advance):
     time.sleep({})
 
 limits.measure = measure
-command.measure_limits("cpu", report.console(), supervisor.note_taker())
+command.measure_limits("cpu", terminal.console(), supervisor.note_taker())
 """
 
 

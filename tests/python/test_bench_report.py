@@ -5,6 +5,7 @@ import io
 import pytest
 from rich.console import Console
 
+from minitorch_backend import terminal
 from minitorch_backend.bench import kernel_race, report
 from minitorch_backend.bench.results import Result
 
@@ -13,7 +14,7 @@ WIDTHS = (40, 80, 110, 120, 140, 160, 300)
 
 def shown(table, width):
     console = Console(width=width, file=io.StringIO(), markup=False, highlight=False, emoji=False)
-    report.show(console, table)
+    terminal.show(console, table)
     return console.file.getvalue()
 
 
@@ -64,6 +65,6 @@ def test_a_terminal_without_columns_shows_a_text(monkeypatch):
     monkeypatch.setattr("sys.stdout", io.StringIO())
     monkeypatch.setattr("sys.stdout.isatty", lambda: True, raising=False)
     monkeypatch.setenv("COLUMNS", "0")
-    console = report.console()
+    console = terminal.console()
     console.print("failed: f/a")
     assert console.file.getvalue() == "failed: f/a\n"

@@ -70,6 +70,17 @@ def test_another_machine_is_refused():
     assert results.refuse(a, a) == ""
 
 
+@pytest.mark.parametrize("key", (*machine.SAME_MACHINE, *machine.SAME_VERSION))
+def test_whatever_makes_another_machine_or_version_is_refused_by_name(key):
+    here = {name: 1 for name in (*machine.SAME_MACHINE, *machine.SAME_VERSION)}
+    then = Run(here | {key: 2}, None, {})
+    said = results.refuse(then, Run(here, None, {}))
+    assert said == f"the runs are not from the same machine and versions: {key}: 2 and 1"
+    with pytest.raises(ClickException, match=f"{key}: 2 and 1. --force compares them all the same"):
+        command.check_comparable(then, Run(here, None, {}), force=False)
+    assert command.check_comparable(then, Run(here, None, {}), force=True) == said
+
+
 def raced(rival="cpu", ours="minitorch", name="f/a", ratio=2.0, **facts):
     """A run of one case, as it is written and read again."""
     seconds = {rival: 2e-3, ours: 1e-3}

@@ -83,18 +83,45 @@ PYTHON = {
     "abs": ("x", "failed", "gives its input or a view of it"),
     "clone": ("x.view(-1).view(x.shape) if x.is_contiguous() else x", "failed", "gives its input or a view of it"),
     "erf": ("undefined(x)", "failed", "name 'undefined' is not defined"),
+    "sqrt": (
+        "kept.setdefault(x.shape, torch.empty_like(x)).copy_(x.sqrt())",
+        "wrong",
+        "each call gives the same memory",
+    ),
+    "tril": ("x.tril(*others).mT.contiguous().mT", "other strides", ", the operator's has ("),
+    "sinh": (
+        "(threading.Thread(target=time.sleep, args=(60,), daemon=True).start(), x.sinh())[1]",
+        "failed",
+        "starts a thread and leaves it",
+    ),
+    "cosh": ("(signal.signal(signal.SIGINT, signal.SIG_IGN), x.cosh())[1]", "failed", "signals SIGINT"),
     "tanh": ("sys.exit(0)", "failed", "ended the process"),
 }
 
 
 def test_wrong_results_of_callables(tmp_path):
     path = tmp_path / "kernel.py"
-    lines = [f"kernels.override('aten::{name}', lambda x, **options: {body})" for name, (body, _, _) in PYTHON.items()]
-    path.write_text("import sys\nfrom minitorch_backend import kernels\n" + "\n".join(lines))
+    lines = [
+        f"kernels.override('aten::{name}', lambda x, *others, **options: {body}, dtypes=[torch.float32])"
+        for name, (body, _, _) in PYTHON.items()
+    ]
+    head = "import signal, sys, threading, time, torch\nfrom minitorch_backend import kernels\nkept = {}\n"
+    path.write_text(head + "\n".join(lines))
     findings = kernel_diff.diff(path)
     assert len(findings) == len(PYTHON)
     for finding, (_, verdict, message) in zip(findings, PYTHON.values(), strict=True):
         assert finding.verdict == verdict and message in finding.message, finding
+
+
+def test_a_file_that_changes_the_process_when_it_is_loaded(tmp_path):
+    path = tmp_path / "kernel.py"
+    path.write_text(
+        "import os, torch\nfrom minitorch_backend import kernels\nos.environ['OF_A_TEST'] = 'read by a compiler'\n"
+        "torch.set_num_threads(torch.get_num_threads() + 1)\nkernels.override('aten::silu', lambda x: x * x.sigmoid())"
+    )
+    (load, *found) = kernel_diff.diff(path)
+    assert load.verdict == "failed" and re.search(r"when it is loaded: threads \d+ is \d+ now$", load.message), load
+    assert {f.verdict for f in found} == {"ok"}
 
 
 def test_files_that_stay_open_and_a_name_of_the_library_s(tmp_path):
