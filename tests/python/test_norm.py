@@ -461,3 +461,23 @@ def test_group_norm_of_nothing(shape, dtype):
         grads.append([t.grad.cpu() for t in (x, weight, bias)])
     for ours, native in zip(grads[1], grads[0], strict=True):
         torch.testing.assert_close(ours, native, equal_nan=True)
+
+
+@pytest.mark.parametrize("norm", ["batch", "group", "instance", "layer"])
+@pytest.mark.parametrize("last", [False, True], ids=["contiguous", "channels last"])
+@pytest.mark.parametrize("border", [0.0, 1e4])
+def test_a_border_far_from_the_rest(norm, last, border):
+    """The first and the last elements tell nothing of the others: sums that began from them would lose the variance."""
+    x = torch.randn(8, 4, 160, 160, generator=torch.Generator().manual_seed(0)) + 50
+    x[:, :, 0, :2] = border
+    x[:, :, -1, -2:] = border
+    x = x.to(memory_format=torch.channels_last if last else torch.contiguous_format)
+    apply = {
+        "batch": lambda t: torch.nn.functional.batch_norm(t, None, None, training=True),
+        "group": lambda t: torch.nn.functional.group_norm(t, 2),
+        "instance": torch.nn.functional.instance_norm,
+        "layer": lambda t: torch.nn.functional.layer_norm(t, t.shape[1:]),
+    }[norm]
+    exact = apply(x.double())
+    error = (apply(x.to("minitorch")).cpu() - exact).abs().max() / exact.abs().max()
+    assert error < 2e-6
