@@ -61,6 +61,9 @@ CASES = {
     "t2d depthwise phases": (F.conv_transpose2d, (2, 8, 5, 4), (8, 1, 3, 3), 8, dict(groups=8, stride=2, dilation=2)),
     "t2d depthwise columns": (F.conv_transpose2d, (2, 6, 5, 4), (6, 2, 3, 2), 12, dict(groups=6, stride=(1, 3))),
     "t1d depthwise phases": (F.conv_transpose1d, (2, 6, 9), (6, 1, 2), 6, dict(groups=6, stride=3)),
+    # A window of one element whose result is larger than what it meets.
+    "t1d 1 padded": (F.conv_transpose1d, (2, 4, 12), (4, 3, 1), 3, dict(dilation=3, output_padding=2)),
+    "t2d 1x1 padded": (F.conv_transpose2d, (2, 40, 9, 8), (40, 36, 1, 1), 36, dict(dilation=2, output_padding=(1, 0))),
     "3d phases": (
         F.conv3d,
         (1, 4, 7, 8, 9),
