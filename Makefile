@@ -33,7 +33,7 @@ $(INSTALLED): $(REQUIREMENTS) $(SOURCES)
 
 setup: $(INSTALLED) ## make .venv, install the pinned torch and tools, build and install minitorch (editable)
 
-demo: $(INSTALLED) ## train a CNN and a small GPT on minitorch and on native CPU, side by side
+demo: $(INSTALLED) ## train a CNN and a small GPT on minitorch and on native CPU, or on a GPU native CUDA
 	@$(PY) examples/side_by_side.py
 
 test: test-cpp cuda test-python ## C++ tests, the CUDA sources where nvcc is found, then all Python tests

@@ -1,35 +1,36 @@
 """Trains a CNN and a small GPT on several devices at once, step by step, and shows that the runs agree.
 
-    python examples/side_by_side.py                                   # native CPU and minitorch
-    python examples/side_by_side.py --device cuda --device minitorch
+    python examples/side_by_side.py        # minitorch and native torch on the same hardware, CPU or GPU
+    python examples/side_by_side.py --device cpu --device minitorch
 
 All devices get the same initial weights, batches and seeds; the device string is the only difference. They take turns
-step by step, so whatever else the machine does slows all of them alike. The first device is the reference.
+step by step, so whatever else the machine does slows all of them alike. The first device is the reference. Native CUDA
+trains in a process of its own (apart.py).
 
-Exit status: 0 when every check holds; 1 when losses leave the band, an operator fell back to native CPU, or the
-accuracy is short.
+Exit status: 0 when every check holds; 1 when losses leave the band, an operator fell back to native CPU, the accuracy
+is short, or a process of its own failed; 130 after Ctrl-C.
 """
 
 import argparse
+import contextlib
 import json
 import math
 import pathlib
 import platform
 import statistics
-import subprocess
 import sys
-import time
-from dataclasses import asdict, dataclass, field
+from collections.abc import Sequence
+from dataclasses import asdict, replace
 
+import memory
 import torch
-from memory import peak_growth
+from apart import Apart, ApartError
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
-from tasks import DigitsTask, Run, TextTask
+from tasks import STEPS, TASKS
+from training import Here, Result, random_numbers
 
-TASKS = {"digits": DigitsTask, "gpt": TextTask}
-STEPS = {"digits": 300, "gpt": 500}
 EARLY_STEPS = 20  # up to here rounding has not been amplified by training yet
 EARLY_BAND = 1e-3  # largest loss difference in these steps
 # Largest loss difference in all steps. Training amplifies rounding: native with one thread and with two differ by
@@ -42,86 +43,33 @@ MEMORY_STEPS = 5
 LOG_LINES = 10  # on how many steps a run that is not on a terminal reports
 
 
-@dataclass
-class Result:
-    """What one task did on one device."""
-
-    losses: list[float] = field(default_factory=list)
-    milliseconds: list[float] = field(default_factory=list)
-    accuracy: float | None = None
-    sample: str | None = None
-    fallbacks: dict[str, int] | None = None
-    peak_bytes: int | None = None
-    allocator_peak_bytes: int | None = None
+Side = Here | Apart
 
 
-def device_module(device: torch.device):
-    """torch.minitorch or torch.cuda; None for the CPU."""
-    return None if device.type == "cpu" else getattr(torch, device.type)
-
-
-def synchronize(device: torch.device) -> None:
-    module = device_module(device)
-    if module is not None:
-        module.synchronize()
-
-
-def fallbacks(device: torch.device) -> dict[str, int] | None:
-    """Operators that ran on native CPU since the last call, with their counts; None for devices without a ledger."""
-    module = device_module(device)
-    if module is None or not hasattr(module, "fallbacks"):
-        return None
-    return {record.op: record.count for record in module.fallbacks(clear=True)}
-
-
-def allocator_peak(device: torch.device) -> int | None:
-    module = device_module(device)
-    return module.max_memory_allocated() if hasattr(module, "max_memory_allocated") else None
-
-
-def timed_step(run: Run, inputs: torch.Tensor, targets: torch.Tensor, seed: int) -> tuple[float, float]:
-    """(loss, milliseconds) of one step, with the generators of all devices set to the seed."""
-    x, y = inputs.to(run.device), targets.to(run.device)
-    torch.manual_seed(seed)
-    synchronize(run.device)
-    start = time.perf_counter()
-    loss = run.step(x, y)
-    synchronize(run.device)
-    return loss, (time.perf_counter() - start) * 1e3
-
-
-def train(task, devices: list[torch.device], progress: Progress) -> dict[str, Result]:
+def train(name: str, steps: int, sides: Sequence[Side], dropout: bool, progress: Progress) -> dict[str, Result]:
     """Trains the task on all devices, taking turns step by step."""
-    for device in devices:
-        fallbacks(device)
-    runs = [task.run(device) for device in devices]
-    results = {str(device): Result() for device in devices}
-    generator = torch.Generator().manual_seed(0)
-    bar = progress.add_task(task.title, total=task.steps, loss="")
-    for step in range(task.steps):
-        inputs, targets = task.batch(generator)
-        # Each goes first in turn: the second finds the batch in the cache.
-        order = runs if step % 2 == 0 else runs[::-1]
-        for run in order:
-            loss, milliseconds = timed_step(run, inputs, targets, seed=step)
-            result = results[str(run.device)]
-            result.losses.append(loss)
+    title = TASKS[name].title
+    bar = progress.add_task(title, total=steps, loss="")
+    for side in sides:
+        side.begin(name, steps, dropout)
+    losses: dict[str, list[float]] = {str(side.device): [] for side in sides}
+    milliseconds: dict[str, list[float]] = {str(side.device): [] for side in sides}
+    for step in range(steps):
+        # Each goes first in turn: where they share a processor, the second finds its caches as the first left them.
+        for side in sides if step % 2 == 0 else sides[::-1]:
+            loss, took = side.step(step)
+            losses[str(side.device)].append(loss)
             if step >= WARM_STEPS:
-                result.milliseconds.append(milliseconds)
-        text = "  ".join(f"{name} {result.losses[-1]:.4f}" for name, result in results.items())
+                milliseconds[str(side.device)].append(took)
+        text = "  ".join(f"{device} {found[-1]:.4f}" for device, found in losses.items())
         progress.update(bar, advance=1, loss=text)
         # A bar is drawn on a terminal only; a log gets a line now and then.
-        if not progress.console.is_terminal and (step + 1) % max(task.steps // LOG_LINES, 1) == 0:
-            progress.console.print(f"{task.title}: step {step + 1} of {task.steps}, loss {text}", highlight=False)
-    for run in runs:
-        result = results[str(run.device)]
-        torch.manual_seed(0)
-        if isinstance(task, DigitsTask):
-            result.accuracy = task.accuracy(run)
-        else:
-            result.sample = task.sample(run)
-        result.fallbacks = fallbacks(run.device)
-        result.allocator_peak_bytes = allocator_peak(run.device)
+        if not progress.console.is_terminal and (step + 1) % max(steps // LOG_LINES, 1) == 0:
+            progress.console.print(f"{title}: step {step + 1} of {steps}, loss {text}", highlight=False)
+    results = {}
+    for side in sides:
+        device = str(side.device)
+        results[device] = replace(side.finish(), losses=losses[device], milliseconds=milliseconds[device])
     return results
 
 
@@ -151,33 +99,6 @@ def problems(name: str, results: dict[str, Result]) -> list[str]:
         if result.accuracy is not None and result.accuracy < ACCURACY:
             found.append(f"{name}: accuracy on {device} is {result.accuracy:.1%} (at least {ACCURACY:.0%})")
     return found
-
-
-def measure_memory(name: str, device: str, steps: int) -> int | None:
-    """Peak memory growth in bytes over a few training steps, measured in a process of its own."""
-    command = [sys.executable, __file__, "--measure-memory", name, "--device", device, "--memory-steps", str(steps)]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    if done.returncode != 0:
-        print(done.stderr, file=sys.stderr)
-        return None
-    return json.loads(done.stdout.splitlines()[-1])
-
-
-def print_memory(name: str, device: torch.device, steps: int) -> None:
-    """The child process of measure_memory: prints the growth as JSON."""
-    generator = torch.Generator().manual_seed(0)
-    task = TASKS[name](STEPS[name])
-    small = TASKS[name](STEPS[name], batch=2)
-
-    def rehearse() -> None:
-        small.run(device).step(*(t.to(device) for t in small.batch(generator)))
-
-    def work() -> None:
-        run = task.run(device)
-        for seed in range(steps):
-            timed_step(run, *task.batch(generator), seed)
-
-    print(json.dumps(peak_growth(rehearse, work)))
 
 
 def mebibytes(count: int | None) -> str:
@@ -257,13 +178,13 @@ def save_json(all_results: dict[str, dict[str, Result]], errors: list[str], path
 
 def parse_arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--device", action="append", help="repeatable; the first is the reference (cpu, minitorch)")
+    parser.add_argument("--device", action="append", help="repeatable; the first is the reference (native, minitorch)")
+    parser.add_argument("--apart", action="store_true", help="each device in a process of its own, as cuda always is")
     parser.add_argument("--only", choices=TASKS, help="one of the two tasks")
     parser.add_argument("--steps", type=int, help=f"training steps of each task (default {STEPS})")
     parser.add_argument("--threads", type=int, help="CPU threads (default: torch's own choice)")
     parser.add_argument("--output", type=pathlib.Path, default=pathlib.Path("out"), help="folder for PNG and JSON")
     parser.add_argument("--no-memory", action="store_true", help="skip the memory measurement")
-    parser.add_argument("--measure-memory", choices=TASKS, help=argparse.SUPPRESS)
     parser.add_argument("--memory-steps", type=int, default=MEMORY_STEPS, help=argparse.SUPPRESS)
     args = parser.parse_args()
     if args.steps is not None and args.steps <= WARM_STEPS:
@@ -271,38 +192,69 @@ def parse_arguments() -> argparse.Namespace:
     return args
 
 
-def drop_nothing(model: torch.nn.Module) -> None:
-    """A GPU draws other masks than the CPU that it is compared with."""
-    for module in model.modules():
-        if isinstance(module, torch.nn.Dropout):
-            module.p = 0.0
+def partners() -> tuple[list[str], str]:
+    """The devices to train on where none was named, and what is to be said about them."""
+    if torch.minitorch.get_device_properties().backend == "cpu":
+        return ["cpu", "minitorch"], ""
+    if torch.cuda.is_available():
+        return ["cuda", "minitorch"], ""
+    why = "torch.cuda finds no GPU" if torch.backends.cuda.is_built() else "this torch has no CUDA"
+    return ["cpu", "minitorch"], f"minitorch runs on the GPU beside native CPU: {why}."
 
 
-def main() -> int:
-    args = parse_arguments()
-    devices = [torch.device(name) for name in args.device or ["cpu", "minitorch"]]
-    if args.threads:
-        torch.set_num_threads(args.threads)
-    if args.measure_memory:
-        print_memory(args.measure_memory, devices[0], args.memory_steps)
-        return 0
-    console = Console()
+def choose(args: argparse.Namespace, console: Console) -> tuple[list[torch.device], bool]:
+    """The devices, and whether dropout is on: not where they draw different random numbers."""
+    names, note = (args.device, "") if args.device else partners()
+    devices = [torch.device(name) for name in names]
+    dropout = len({random_numbers(device) for device in devices}) == 1
+    if note:
+        console.print(note, highlight=False)
+    if not dropout:
+        console.print("Dropout is off: a GPU draws other random numbers than the CPU.", highlight=False)
+    return devices, dropout
+
+
+def start(device: torch.device, apart: bool, console: Console) -> Side:
+    if not apart and device.type != "cuda":
+        return Here(device)
+    console.print(f"{device} trains in a process of its own.", highlight=False)
+    return Apart(device)
+
+
+def train_all(args: argparse.Namespace, console: Console) -> dict[str, dict[str, Result]]:
+    """Task -> device -> what came of it."""
+    devices, dropout = choose(args, console)
     columns = (
         TextColumn("{task.description:12}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn(),
         TextColumn("{task.fields[loss]}"),
     )  # fmt: skip
     all_results: dict[str, dict[str, Result]] = {}
-    with Progress(*columns, console=console) as progress:
+    with contextlib.ExitStack() as stack:
+        sides = []
+        for device in devices:
+            sides.append(start(device, args.apart, console))
+            stack.callback(sides[-1].close)
+        progress = stack.enter_context(Progress(*columns, console=console))
         for name in [args.only] if args.only else TASKS:
-            task = TASKS[name](args.steps or STEPS[name])
-            if torch.minitorch.get_device_properties().backend == "cuda":
-                drop_nothing(task.initial)
-            all_results[name] = train(task, devices, progress)
+            all_results[name] = train(name, args.steps or STEPS[name], sides, dropout, progress)
+    return all_results
+
+
+def main() -> int:
+    args = parse_arguments()
+    if args.threads:
+        torch.set_num_threads(args.threads)
+    console = Console()
+    try:
+        all_results = train_all(args, console)
+    except ApartError as error:
+        console.print(str(error), style="bold red", markup=False, highlight=False)
+        return 1
     if not args.no_memory:
         with console.status("measuring peak memory, each device in a process of its own"):
             for name, results in all_results.items():
                 for device, result in results.items():
-                    result.peak_bytes = measure_memory(name, device, args.memory_steps)
+                    result.peak_bytes = memory.measure(name, device, args.memory_steps)
     console.print(make_table(all_results))
     for results in all_results.values():
         for device, result in results.items():
@@ -322,4 +274,8 @@ def main() -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    try:
+        sys.exit(main())
+    except KeyboardInterrupt:
+        print("Interrupted.", file=sys.stderr)
+        sys.exit(130)

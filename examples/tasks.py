@@ -57,6 +57,10 @@ class DigitsTask:
         scheduler = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, self.steps)
         return Run(device, model, optimizer, scheduler, lambda m, x, y: F.cross_entropy(m(x), y))
 
+    def outcome(self, run: Run) -> dict[str, float]:
+        """What the trained model can do."""
+        return {"accuracy": self.accuracy(run)}
+
     @torch.no_grad()
     def accuracy(self, run: Run) -> float:
         """Share of test images classified correctly."""
@@ -102,6 +106,10 @@ class TextTask:
 
         return Run(device, model, optimizer, scheduler, loss, clip=1.0)
 
+    def outcome(self, run: Run) -> dict[str, str]:
+        """What the trained model can do."""
+        return {"sample": self.sample(run)}
+
     def sample(self, run: Run, prompt: str = "The ", count: int = 160) -> str:
         """Text that the model writes after the prompt."""
         run.model.eval()
@@ -109,3 +117,7 @@ class TextTask:
         text = self.data.decode(run.model.generate(tokens, count)[0].cpu())
         run.model.train()
         return text
+
+
+TASKS: dict[str, type[DigitsTask] | type[TextTask]] = {task.name: task for task in (DigitsTask, TextTask)}
+STEPS = {"digits": 300, "gpt": 500}

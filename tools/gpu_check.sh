@@ -12,6 +12,7 @@
 #   JOBS                   parallel jobs (number of cores)
 #   MINITORCH_CUDA_ARCHS   architectures (that of the GPU present)
 #   LIMIT_PART             seconds that a part may take, e.g. LIMIT_python=300
+#   SAMPLES                sample inputs of a conformance row at most (2); all: every one
 set -u
 cd "$(dirname "$0")/.."
 results=${1:?usage: tools/gpu_check.sh RESULTS [PART...]}
@@ -154,10 +155,15 @@ part_alone() {
   files alone 240 1 "${these[@]}"
 }
 
+# Every claimed row, in as many calls as it takes: each goes on where the last one stopped. The one that ends it writes the
+# results that docs/coverage.md shows beside the CPU's (`make coverage` makes the page).
 part_conformance() {
-  MINITORCH_BACKEND=cuda run conformance "$(limit conformance 560)" conformance.log \
-    "$python" -m tests.conformance.run --claimed --dtype float32,bfloat16,int64,bool,complex64 --samples 4 \
-    --jobs "$half"
+  local most
+  most=$(limit conformance 560)
+  MINITORCH_BACKEND=cuda run conformance "$most" conformance.log \
+    "$python" -m tests.conformance.run --whole --samples "${SAMPLES:-2}" --jobs "$half" \
+    --json "$results/conformance.json" --resume --seconds $((most > 120 ? most - 60 : most / 2)) --results
+  [ tests/conformance/results-cuda.json -nt "$results/machine.txt" ] && cp tests/conformance/results-cuda.json "$results/"
 }
 
 part_models() {

@@ -31,6 +31,7 @@ class Budget:
     ``least`` rounds are there; visits are short and many, since the same case differs more from one to the next than
     within one. ``warm``: seconds of a warm-up at most. ``apart``: standard deviation, as a share, that visits of the
     same code are known to differ by. ``wait``: share of its time that a run may wait for the processors to be near.
+    ``hurry``: when the run's time is over, one visit is enough, wherever the processors lay, and nothing waits.
     """
 
     block: float = 0.015
@@ -45,9 +46,12 @@ class Budget:
     run: float = 1000.0
     apart: float = statistics.APART
     wait: float = 0.2
+    hurry: bool = False
 
 
-QUICK = Budget(block=0.01, rounds=7, target=0.03, seconds=0.45, least=3, warm=0.2, visits=2)
+QUICK = Budget(
+    block=0.01, rounds=7, target=0.03, seconds=0.45, least=3, warm=0.2, visits=2, run=120.0, hurry=True
+)  # fmt: skip
 # On a GPU nothing moves and the clock is the GPU's own: one visit.
 GPU = Budget(block=0.02, rounds=15, seconds=2.0, least=5, warm=0.6, visits=1, apart=0.0)
 GPU_QUICK = Budget(block=0.01, rounds=9, target=0.03, seconds=1.0, least=3, warm=0.3, visits=1, apart=0.0)

@@ -94,6 +94,8 @@ class Runner:
         """Whether a case needs another visit; when the run's time is over, fewer do."""
         if result.status in BROKEN:
             return False
+        if self.budget.hurry and not in_time:
+            return not result.visits
         good = [visit for visit in result.visits if counts(visit)]
         if len(good) < min(FEWEST_VISITS, self.budget.visits):
             return True

@@ -68,8 +68,13 @@ class Suite:
         fewest = min(FEWEST_VISITS, self.runner.budget.visits)
         return max(fewest, good_visits(result) + self._is_due(result))
 
+    @property
+    def in_time(self) -> bool:
+        """Whether the run's time is not over."""
+        return not self.clock() - self.start > self.runner.budget.run
+
     def _wants(self, result: Result) -> bool:
-        return self.runner.wants(result, not self.clock() - self.start > self.runner.budget.run)
+        return self.runner.wants(result, self.in_time)
 
     def begin(self) -> None:
         """From here on the run's time counts, unless it began in an earlier process."""
@@ -93,7 +98,7 @@ class Suite:
                 self._visit(min(due, key=self._turn))
             elif unjudged := [case for case in due if not self._result(case).judged]:
                 self._judge(unjudged[0])
-            elif self.waited < max(self.least_wait, self.runner.budget.wait * (self.clock() - self.start)):
+            elif self._may_wait():
                 self.tell(f"waiting for near processors, {len(due)} cases to go", self.done)
                 watch.sleep(LOOK_AGAIN)
                 self.waited += LOOK_AGAIN
@@ -136,6 +141,10 @@ class Suite:
         self.runner.limits = limits
         for case in self.cases:
             self.runner.conclude(case, self._result(case))
+
+    def _may_wait(self) -> bool:
+        budget, most = self.runner.budget, self.least_wait
+        return (self.in_time or not budget.hurry) and self.waited < max(most, budget.wait * (self.clock() - self.start))
 
     def _result(self, case: Case) -> Result:
         if case.full_name not in self.results:

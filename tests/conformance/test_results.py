@@ -8,11 +8,13 @@ import torch
 from torch.testing._internal.common_methods_invocations import op_db
 
 from minitorch_backend import coverage
+from minitorch_backend.bench import machine
 from tests import older_torch
 from tests.conformance import results
 from tests.conformance.checks import applies
 from tests.conformance.expected_failures import EXPECTED_FAILURES, Expected, expected_on, reason
 from tests.conformance.families import CLAIMED
+from tests.conformance.run import record
 from tests.conformance.variants import SAMPLES, VARIANTS
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
@@ -69,15 +71,36 @@ def test_an_expected_failure_is_of_its_torch_and_backend():
     assert all(e.before in ("", "2.12", "2.13") and e.backend in ("", "cpu", "cuda") for e in EXPECTED_FAILURES)
 
 
+def coverage_tool():
+    spec = importlib.util.spec_from_file_location("coverage_tool", ROOT / "tools/coverage.py")
+    tool = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(tool)
+    return tool
+
+
+def test_a_run_on_a_gpu_is_recorded_and_shown(monkeypatch, tmp_path):
+    """Beside the CPU's, which stays; with what fails."""
+    path = tmp_path / "results-cuda.json"
+    facts = {"backend": "cuda", "device": "A GPU", "torch": "2.13.0+cu130", "commit": "c" * 40, "date": "2026-01-02T03"}
+    monkeypatch.setattr(machine, "describe", lambda: facts)
+    monkeypatch.setattr(results, "CUDA_PATH", path)
+    monkeypatch.setattr(results, "PATH", tmp_path / "results.json")
+    status = {"forward": "pass", "out": "fail", "errors": "crash"}
+    rows = [{"op": "exp", "dtype": "float32", "variant": v, "status": s} for v, s in status.items()]
+    record(rows, "2", good=False)
+    assert [file.name for file in tmp_path.iterdir()] == ["results-cuda.json"]
+    text = "\n".join(coverage_tool().on_cuda(results.read(path)))
+    assert "A GPU, torch 2.13.0+cu130, commit cccccccccc, 2026-01-02, at most 2 sample inputs" in text
+    assert "3 rows, 1 pass" in text and "2 fail" in text and "- `exp` float32: out, errors" in text
+
+
 def test_few_rows_are_expected_to_fail():
     total = sum(results.counts(results.read()["rows"]).values(), start=results.collections.Counter())
     assert total["x"] <= 0.01 * (total["p"] + total["x"])
 
 
 def test_pages_are_current():
-    spec = importlib.util.spec_from_file_location("coverage_tool", ROOT / "tools/coverage.py")
-    tool = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(tool)
+    tool = coverage_tool()
     readme = (ROOT / "README.md").read_text()
     assert tool.badge(results.read()) in readme, "run `make coverage`"
     assert tool.page(coverage.operators(), results.read()) == (ROOT / "docs/coverage.md").read_text(), (

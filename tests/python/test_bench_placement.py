@@ -256,6 +256,28 @@ def test_when_its_time_is_over_a_run_visits_only_those_that_were_not_visited_twi
     assert late.order == "abab"
 
 
+@pytest.mark.parametrize("latency", [None, 350], ids=["near", "far"])
+@pytest.mark.parametrize(("count", "took", "twice"), [(20, 2.0, 20), (20, 4.0, 10), (47, 3.0, 0)])
+def test_a_quick_look_ends_in_time_on_a_busy_machine(count, took, twice, latency):
+    """When its time is over, those that were visited once are done, and the others are visited once, without waiting."""
+    time, names = Time(), [f"c{i}" for i in range(count)]
+    state = "" if latency is None else FAR
+    watch = None if latency is None else watching([80] + [latency] * 10_000, time)
+    runner = Plan({name: [state] * 9 for name in names}, watch, race.QUICK)
+    visits, runner.visit = runner.visit, lambda *given: (visits(*given), time.sleep(took))
+    judged, runner.judge = runner.judge, lambda *given: (judged(*given), time.sleep(1.0))
+    made = suite.Suite(runner, [Case(name, CASE.make, family="f") for name in names], clock=time.clock)
+    made.run()
+    seen = [len(made.results[f"f/{name}"].visits) for name in names]
+    assert min(seen) == 1 or twice == count
+    assert made.done == made.visits and made.finished == count
+    if latency is None:
+        assert seen.count(2) == pytest.approx(twice, abs=1) and max(seen) <= 2
+        assert time.clock() <= max(race.QUICK.run + took, count * took)
+    else:
+        assert max(seen) <= 2 and time.clock() <= max(race.QUICK.run, count * 1.0) + made.least_wait + count * took
+
+
 def test_a_process_ends_with_a_pass_and_the_next_goes_on():
     time, kept, orders = Time(), {}, []
     carried, plans = None, {"a": [NEAR] * 3, "b": [NEAR] * 3}

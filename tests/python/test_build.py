@@ -80,6 +80,20 @@ def test_the_check_on_a_gpu_runs_every_test_file_once(tmp_path):
     assert ran["python"] == {f.stem for f in (ROOT / "tests/python").glob("test_*.py")} - ran["alone"]
 
 
+def test_the_check_on_a_gpu_records_a_whole_conformance_run(tmp_path):
+    """In slices, each of which goes on where the last one stopped."""
+    interpreter = tmp_path / "interpreter"
+    interpreter.write_text(f'#!/bin/sh\necho "$@"\nMINITORCH_BACKEND=cpu exec {sys.executable} "$@" --op \'^none$\'\n')
+    interpreter.chmod(0o755)
+    env = {**os.environ, "PYTHON": str(interpreter), "JOBS": "2", "LIMIT_conformance": "100"}
+    script = [ROOT / "tools/gpu_check.sh", tmp_path / "results", "conformance"]
+    subprocess.run(script, env=env, check=False, capture_output=True)
+    options, said = (tmp_path / "results/conformance.log").read_text().splitlines()
+    assert said == "no row matches"  # so it understands the options
+    whole = f"--whole --samples 2 --jobs 1 --json {tmp_path}/results/conformance.json --resume --seconds 50 --results"
+    assert options == f"-m tests.conformance.run {whole}"
+
+
 def test_package_that_is_not_built_says_how(tmp_path):
     with pytest.raises(ImportError, match="make setup"):
         _load.check_build(tmp_path / "_build_info.json")
