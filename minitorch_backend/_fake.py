@@ -1,13 +1,17 @@
-"""How attention's results lie in memory, for FakeTensorMode: torch.compile and torch.export plan with its answers.
+"""What results are like, for FakeTensorMode: torch.compile and torch.export plan with its answers.
 
-PyTorch's own rules for these two operators are made for another device. Ours give native's strides, as
-csrc/ops/attention.cpp does; a plan made with others fails at a view in the middle of the graph.
+PyTorch's own rules for attention are made for another device. Ours give native's strides, as csrc/ops/attention.cpp
+does; a plan made with others fails at a view in the middle of the graph. What bags of embeddings save for the backward
+pass has other sizes on the CPU than elsewhere. So has what batch norm saves in evaluation mode, empty on the CPU;
+but there PyTorch's decomposition answers before any rule, and it looks at the device's name.
 """
 
+from collections.abc import Callable
 from typing import Any
 
 import torch
 from torch._subclasses.fake_impls import op_implementations_dict
+from torch.utils._pytree import tree_leaves, tree_map
 
 
 def _in_order_of(like: torch.Tensor, sizes: tuple[Any, ...]) -> torch.Tensor:
@@ -55,8 +59,47 @@ def _backward_on_cuda(
     return (*(_in_order_of(t, t.shape) for t in (query, key, value)), None)
 
 
+def _on(device: str) -> Callable[[Any], Any]:
+    """Makes tensors of trees into their likes on another device."""
+
+    def moved(t: Any) -> Any:
+        return t.new_empty_strided(t.size(), t.stride(), device=device) if isinstance(t, torch.Tensor) else t
+
+    return moved
+
+
+def _as_on_cpu(mode: Any, op: Any, *args: Any, **kwargs: Any) -> Any:
+    devices = {t.device for t in tree_leaves((args, kwargs)) if isinstance(t, torch.Tensor)}
+    if not any(device.type == "minitorch" for device in devices):
+        previous = _PREVIOUS.get(op)
+        return previous(mode, op, *args, **kwargs) if previous is not None else NotImplemented
+    if len(devices) > 1:  # an error, as it will be
+        return NotImplemented
+    results = op(*tree_map(_on("cpu"), args), **tree_map(_on("cpu"), kwargs))
+    return tree_map(_on(str(*devices)), results)
+
+
+# Rules of PyTorch's for the operators that _as_on_cpu stands in for.
+_PREVIOUS: dict[Any, Callable[..., Any]] = {}
+
+
+def _install_as_on_cpu() -> None:
+    aten = torch.ops.aten
+    for op in (
+        aten._embedding_bag.default,
+        aten._embedding_bag_forward_only.default,
+    ):
+        if op_implementations_dict.get(op) is _as_on_cpu:
+            continue
+        if op in op_implementations_dict:
+            _PREVIOUS[op] = op_implementations_dict[op]
+        op_implementations_dict[op] = _as_on_cpu
+
+
 def install(backend: str) -> None:
     aten = torch.ops.aten
+    if backend == "cpu":
+        _install_as_on_cpu()
     forward = aten._scaled_dot_product_fused_attention_overrideable.default
     backward = aten._scaled_dot_product_fused_attention_overrideable_backward.default
     op_implementations_dict.setdefault(forward, _forward)

@@ -55,6 +55,7 @@ struct CrossEntropyBackward : torch::autograd::Function<CrossEntropyBackward> {
                         const OptionalTensor& weight, const Tensor& lse, const Tensor& total_weight, int64_t reduction,
                         int64_t ignore_index, double smoothing) {
     const at::AutoDispatchBelowADInplaceOrView below;
+    ctx->set_materialize_grads(false);
     const Options o{reduction, ignore_index, smoothing};
     o.save(ctx);
     ctx->save_for_backward({grad, logits, target, weight.value_or(Tensor()), total_weight});
@@ -64,6 +65,7 @@ struct CrossEntropyBackward : torch::autograd::Function<CrossEntropyBackward> {
   // The gradient as a formula in differentiable operators: r_i (k_i p - h_i [c = t] - w s / C), r_i = grad /
   // normaliser; 16-bit numbers as floats, as the differences cancel.
   static variable_list backward(AutogradContext* ctx, variable_list grads) {
+    if (!grads[0].defined()) return variable_list(9);
     const auto saved = ctx->get_saved_variables();
     const auto stored = saved[1].scalar_type(), compute = at::toOpMathType(stored);
     const Tensor gg = grads[0].to(compute), grad = saved[0].to(compute), logits = saved[1].to(compute);
@@ -97,6 +99,7 @@ struct CrossEntropy : torch::autograd::Function<CrossEntropy> {
                                const OptionalTensor& weight, int64_t reduction, int64_t ignore_index,
                                double smoothing) {
     const at::AutoDispatchBelowADInplaceOrView below;
+    ctx->set_materialize_grads(false);
     const Options o{reduction, ignore_index, smoothing};
     auto [loss, lse, total_weight] = forward_op(logits, target, weight, o);
     o.save(ctx);
@@ -105,6 +108,7 @@ struct CrossEntropy : torch::autograd::Function<CrossEntropy> {
     return {loss, lse, total_weight};
   }
   static variable_list backward(AutogradContext* ctx, variable_list grads) {
+    if (!grads[0].defined()) return variable_list(6);
     const auto saved = ctx->get_saved_variables();
     const Options o = Options::saved(ctx);
     Tensor grad = CrossEntropyBackward::apply(grads[0], saved[0], saved[1], optional(saved[2]), saved[3], saved[4],

@@ -28,12 +28,14 @@ struct Mask : torch::autograd::Function<Mask> {
   static at::Tensor forward(AutogradContext* ctx, const at::Tensor& grad, const at::Tensor& saved,
                             c10::SymIntArrayRef strides, double p) {
     const at::AutoDispatchBelowADInplaceOrView below;
+    ctx->set_materialize_grads(false);
     ctx->save_for_backward({saved});
     ctx->saved_data["strides"] = strides;
     ctx->saved_data["p"] = p;
     return backward_op(grad, saved, strides, p);
   }
   static variable_list backward(AutogradContext* ctx, variable_list grads) {
+    if (!grads[0].defined()) return variable_list(4);
     const auto strides = ctx->saved_data["strides"].toSymIntVector();
     at::Tensor grad = Mask::apply(grads[0], ctx->get_saved_variables()[0], c10::SymIntArrayRef(strides),
                                   ctx->saved_data["p"].toDouble());
@@ -44,6 +46,7 @@ struct Mask : torch::autograd::Function<Mask> {
 struct Dropout : torch::autograd::Function<Dropout> {
   static variable_list forward(AutogradContext* ctx, const at::Tensor& input, double p) {
     const at::AutoDispatchBelowADInplaceOrView below;
+    ctx->set_materialize_grads(false);
     auto [output, saved] = forward_op(input, p);
     ctx->save_for_backward({saved});
     ctx->saved_data["strides"] = output.sym_strides();
@@ -52,6 +55,7 @@ struct Dropout : torch::autograd::Function<Dropout> {
     return {output, saved};
   }
   static variable_list backward(AutogradContext* ctx, variable_list grads) {
+    if (!grads[0].defined()) return variable_list(2);
     const auto strides = ctx->saved_data["strides"].toSymIntVector();
     at::Tensor grad = Mask::apply(grads[0], ctx->get_saved_variables()[0], c10::SymIntArrayRef(strides),
                                   ctx->saved_data["p"].toDouble());

@@ -4,6 +4,9 @@
 //
 // A C++ Function cannot run inside functorch's transforms (vmap, grad, jvp) and knows nothing of forward-mode tangents;
 // there the entry steps aside and calls PyTorch's composite, which is differentiated operator by operator.
+//
+// Where no gradient arrives none leaves, as with native's nodes (zeros would let an optimizer decay a parameter that
+// had no part in the loss): Functions do not have gradients materialised, and return undefined ones for undefined ones.
 #pragma once
 #include <ATen/ATen.h>
 #include <ATen/core/LegacyTypeDispatch.h>

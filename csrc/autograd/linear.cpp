@@ -23,6 +23,7 @@ Tensor forward_op(const Tensor& input, const Tensor& weight, const OptionalTenso
 struct Linear : torch::autograd::Function<Linear> {
   static Tensor forward(AutogradContext* ctx, const Tensor& input, const Tensor& weight, const OptionalTensor& bias) {
     const at::AutoDispatchBelowADInplaceOrView below;
+    ctx->set_materialize_grads(false);
     // Each operand is kept only if the other one's gradient will need it.
     ctx->saved_data["has_bias"] = bias.has_value() && bias->defined();
     ctx->save_for_backward({weight.requires_grad() ? input : Tensor(), input.requires_grad() ? weight : Tensor()});
@@ -30,6 +31,7 @@ struct Linear : torch::autograd::Function<Linear> {
   }
 
   static variable_list backward(AutogradContext* ctx, variable_list grads) {
+    if (!grads[0].defined()) return variable_list(3);
     const Tensor& grad = grads[0];
     const auto saved = ctx->get_saved_variables();
     const Tensor &input = saved[0], &weight = saved[1];

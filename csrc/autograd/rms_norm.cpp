@@ -44,6 +44,7 @@ struct RmsNorm : torch::autograd::Function<RmsNorm> {
   static Tensor forward(AutogradContext* ctx, const Tensor& input, const OptionalTensor& weight,
                         const std::vector<int64_t>& shape, std::optional<double> eps) {
     const at::AutoDispatchBelowADInplaceOrView below;
+    ctx->set_materialize_grads(false);
     auto [result, rstd] = at::_fused_rms_norm(input, shape, weight, eps);
     ctx->save_for_backward({input, weight.value_or(Tensor()), rstd});
     ctx->saved_data["shape"] = shape;
@@ -52,6 +53,7 @@ struct RmsNorm : torch::autograd::Function<RmsNorm> {
   }
 
   static variable_list backward(AutogradContext* ctx, variable_list grads) {
+    if (!grads[0].defined()) return variable_list(4);
     const auto saved = ctx->get_saved_variables();
     const OptionalTensor weight = saved[1].defined() ? OptionalTensor(saved[1]) : std::nullopt;
     const auto shape = ctx->saved_data["shape"].toIntVector();

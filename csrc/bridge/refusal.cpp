@@ -65,29 +65,9 @@ void check_native_has(bool has, const char* kernel, c10::ScalarType dtype) {
 }
 
 bool moves_elements(const char* op) {
-  static const std::unordered_set<std::string_view> names{"_unique2",
-                                                          "channel_shuffle",
-                                                          "gather",
-                                                          "hash_tensor",
-                                                          "im2col",
-                                                          "index_copy",
-                                                          "isin",
-                                                          "masked_fill",
-                                                          "masked_scatter",
-                                                          "masked_select",
-                                                          "mode",
-                                                          "nan_to_num",
-                                                          "nonzero",
-                                                          "pixel_shuffle",
-                                                          "pixel_unshuffle",
-                                                          "put",
-                                                          "scatter_add",
-                                                          "silu",
-                                                          "take",
-                                                          "topk",
-                                                          "trace",
-                                                          "tril",
-                                                          "triu"};
+  static const std::unordered_set<std::string_view> names{
+      "channel_shuffle", "hash_tensor",   "im2col",          "index_copy", "masked_fill", "masked_scatter",
+      "nonzero",         "pixel_shuffle", "pixel_unshuffle", "silu",       "trace"};
   return names.contains(op);
 }
 

@@ -21,6 +21,12 @@ inline constexpr int64_t kGrainSize = 32768;
 
 inline namespace MINITORCH_ARCH {
 
+// So many iterations are worth a thread, when each costs what `cost` elements do (which may be none at all).
+inline int64_t grain_of(int64_t cost) {
+  const int64_t iterations = cost > 0 ? kGrainSize / cost : kGrainSize;
+  return iterations > 0 ? iterations : 1;
+}
+
 // Calls f(begin, end) on disjoint chunks that cover [0, n), at least `grain` iterations each, on at most num_threads()
 // threads. Runs inline when n <= grain or when already inside a parallel loop. The first exception thrown by a chunk
 // is rethrown after all chunks have ended.

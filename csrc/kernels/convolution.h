@@ -30,6 +30,14 @@ struct ConvArgs {
   bool tf32 = false;  // float factors may be rounded to tf32 (10 bits of mantissa)
 };
 
+// Whether every position meets the one at its place, as in a product. (With output padding the larger side of a window
+// of one element has positions that meet nothing.)
+inline bool is_pointwise(const ConvArgs& a) {
+  for (int d = 0; d < 3; d++)
+    if (a.kernel[d] != 1 || a.stride[d] != 1 || a.padding[d] != 0 || a.in_size[d] != a.out_size[d]) return false;
+  return true;
+}
+
 extern Kernel<void(const ConvArgs&)> conv_forward_kernel;          // writes output
 extern Kernel<void(const ConvArgs&)> conv_backward_input_kernel;   // writes input, from output and weight
 extern Kernel<void(const ConvArgs&)> conv_backward_weight_kernel;  // writes weight, from input and output

@@ -66,7 +66,7 @@ extern Kernel<void(RandomState&, const PointwiseView&)> bernoulli_tensor_kernel;
 // Operand 0 is drawn from the distribution whose parameters are the other operands, all of the output's dtype.
 enum class Sampler : uint8_t {
   poisson,   // rate
-  gamma,     // concentration; scale 1. The output may be double beside parameters of another dtype
+  gamma,     // concentration; scale 1. On the CPU the output may be double beside parameters of another dtype
   binomial,  // number of trials, probability
 };
 extern Kernel<void(RandomState&, Sampler, const PointwiseView&)> sampler_kernel;

@@ -200,6 +200,7 @@ std::tuple<Tensor, Tensor, Tensor, Tensor> attention_backward(const Tensor& grad
                                                               const Tensor&, c10::SymInt, c10::SymInt, double dropout,
                                                               bool causal, const Tensor& seed, const Tensor& offset,
                                                               std::optional<double> scale) {
+  if (!grad_out.defined()) return {};
   check_same_device({&grad_out, &q, &k, &v, &out, &lse});
   TORCH_CHECK(is_fused_dtype(q.scalar_type()) && shapes_match(q, k, v) && q.size(1) % k.size(1) == 0,
               "attention's gradient: query ", q.sizes(), ", key ", k.sizes(), " and value ", v.sizes(),

@@ -35,12 +35,25 @@ std::string in_words(at::IntArrayRef sizes) {
   return words.str();
 }
 
-void check_kernel(const at::Tensor& input, bool transposed) {
-  const auto type = input.scalar_type();
-  const char* const dims = input.dim() == 5 ? "3d" : "2d";
-  TORCH_CHECK_NOT_IMPLEMENTED((at::isFloatingType(type) && !at::isFloat8Type(type)) || type == at::kLong,
-                              transposed ? "\"slow_conv_transpose" : "\"slow_conv", dims,
-                              transposed ? "_out_cpu" : "_cpu", "\" not implemented for '", type, "'");
+bool all_are(at::IntArrayRef values, int64_t value) {
+  return std::all_of(values.begin(), values.end(), [value](int64_t v) { return v == value; });
+}
+
+// The kernel that native would have taken, for the text.
+const char* native_kernel(const at::Tensor& weight, const Geometry& g, bool transposed) {
+  const bool volume = weight.dim() == 5;
+  if (transposed) return volume ? "slow_conv_transpose3d_out_cpu" : "slow_conv_transpose2d_out_cpu";
+  if (!all_are(g.dilation, 1)) return "slow_conv_dilated<>";
+  if (!volume) return "slow_conv2d_cpu";
+  const bool points =
+      g.groups == 1 && all_are(weight.sizes().slice(2), 1) && all_are(g.stride, 1) && all_are(g.padding, 0);
+  return points ? "slow_conv3d_cpu" : "compute_columns3d";
+}
+
+void check_kernel(const at::Tensor& weight, const Geometry& geometry, bool transposed) {
+  const auto type = weight.scalar_type();
+  TORCH_CHECK_NOT_IMPLEMENTED((at::isFloatingType(type) && !at::isFloat8Type(type)) || type == at::kLong, '"',
+                              native_kernel(weight, geometry, transposed), "\" not implemented for '", type, "'");
 }
 
 // The integers that native convolves besides int64, without dilation. What wraps around in 64 bits and is cut is what
@@ -167,16 +180,15 @@ at::Tensor convolution(const at::Tensor& given, const at::Tensor& weight, const 
                        at::IntArrayRef output_padding, int64_t groups) {
   const at::Tensor bias = bias_opt.value_or(at::Tensor());
   check_types(given, weight, bias);
-  if (is_short_integer(given.scalar_type()) && !transposed &&
-      std::all_of(dilation.begin(), dilation.end(), [](int64_t d) { return d == 1; })) {
+  if (is_short_integer(given.scalar_type()) && !transposed && all_are(dilation, 1)) {
     const auto wide = [](const at::Tensor& t) { return t.defined() ? t.to(at::kLong) : t; };
     return minitorch::convolution(wide(given), wide(weight), wide(bias), stride, padding, dilation, transposed,
                                   output_padding, groups)
         .to(given.scalar_type());
   }
-  check_kernel(given, transposed);
-  for (int64_t d : dilation) TORCH_CHECK(d > 0, "non-positive dilation is not supported");
   const Geometry geometry{stride, padding, dilation, groups};
+  check_kernel(weight, geometry, transposed);
+  for (int64_t d : dilation) TORCH_CHECK(d > 0, "non-positive dilation is not supported");
   check_geometry(given, weight, geometry, transposed);
   const auto format = output_format(given, weight, groups);
   const at::Tensor input = is_depthwise(weight, groups) ? given.contiguous(format) : given;
@@ -209,8 +221,8 @@ std::tuple<at::Tensor, at::Tensor, at::Tensor> convolution_backward(const at::Te
                                                                     bool transposed, at::IntArrayRef /*output_padding*/,
                                                                     int64_t groups, std::array<bool, 3> output_mask) {
   check_types(given, weight, gradient);
-  check_kernel(given, transposed);
   const Geometry geometry{stride, padding, dilation, groups};
+  check_kernel(weight, geometry, transposed);
   check_geometry(given, weight, geometry, transposed);
   const bool depthwise = is_depthwise(weight, groups) && gradient.dim() == given.dim();
   const auto format = output_format(given, weight, groups);

@@ -2,11 +2,13 @@
 #include <ATen/TensorUtils.h>
 #include <ATen/ops/_ctc_loss_backward_native.h>
 #include <ATen/ops/_ctc_loss_native.h>
+#include <ATen/ops/ctc_loss_native.h>
 #include <torch/library.h>
 
 #include "bridge/checked.h"
 #include "bridge/operators.h"
 #include "bridge/tensor.h"
+#include "bridge/transforms.h"
 #include "kernels/ctc.h"
 
 namespace minitorch {
@@ -113,12 +115,23 @@ Tensor ctc_loss_backward(const Tensor& dloss, const Tensor& log_probs, const Ten
   return dx;
 }
 
+// Inside functorch's transforms native computes with the lengths as tensors, elsewhere it reads them.
+Tensor ctc_loss_of_lengths(const Tensor& log_probs, const Tensor& targets, const Tensor& input_lengths,
+                           const Tensor& target_lengths, int64_t blank, int64_t reduction, bool zero_infinity) {
+  const bool computes = in_transform();
+  const auto placed = [&](const Tensor& lengths) { return computes ? lengths.to(log_probs.device()) : lengths; };
+  return at::native::ctc_loss(log_probs, targets, placed(input_lengths), placed(target_lengths), blank, reduction,
+                              zero_infinity);
+}
+
+MT_OPERATORS(aten, AutogradPrivateUse1, m) { m.impl("ctc_loss.Tensor", TORCH_FN(ctc_loss_of_lengths)); }
 MT_OPERATORS(aten, PrivateUse1, m) {
+  m.impl("ctc_loss.Tensor", TORCH_FN(ctc_loss_of_lengths));
   m.impl("_ctc_loss", MT_CHECKED(ctc_loss));
   m.impl("_ctc_loss_backward", MT_CHECKED(ctc_loss_backward));
-  // Lengths as tensors: PyTorch's composites, which read them and call the above.
-  m.impl("_ctc_loss.Tensor", MT_CHECKED(at::native::ctc_loss_tensor));
-  m.impl("_ctc_loss_backward.Tensor", MT_CHECKED(at::native::ctc_loss_backward_tensor));
+  // Lengths as tensors, on the host or not: PyTorch's composites, which read them and call the above.
+  m.impl("_ctc_loss.Tensor", TORCH_FN(at::native::ctc_loss_tensor));
+  m.impl("_ctc_loss_backward.Tensor", TORCH_FN(at::native::ctc_loss_backward_tensor));
 }
 
 }  // namespace

@@ -63,6 +63,11 @@ Tensor& embedding_renorm_(Tensor& self, const Tensor& indices, double max_norm, 
   at::checkDim("embedding_renorm_", self_arg, 2);
   at::checkScalarTypes("embedding_renorm_", indices_arg, {at::kLong, at::kInt});
   const Tensor rows = longs(indices);
+  if (rows.numel() == 0) return self;
+  const at::ScalarType type = self.scalar_type();
+  TORCH_CHECK(at::isFloatingType(type) || at::isComplexType(type),
+              "norm(): input dtype should be either floating point or complex. Got ", type, " instead.");
+  check_native_has(!at::isFloat8Type(type), "norm_cpu", type);
   with_index_errors(
       [&] {
         if (self.is_complex())

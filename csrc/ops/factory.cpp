@@ -51,8 +51,13 @@ void arange_stub(at::TensorIterator& iter, const at::Scalar& start, const at::Sc
   arange_kernel(args);
 }
 
+void check_has_steps(const char* kernel, at::ScalarType dtype) {
+  const bool known = at::isFloatingType(dtype) || at::isComplexType(dtype) || at::isIntegralType(dtype, false);
+  check_native_has(known && !is_rare_or_float8(dtype), kernel, dtype);
+}
+
 void linspace_stub(at::TensorIterator& iter, const at::Scalar& start, const at::Scalar& end, int64_t /*steps*/) {
-  refuse_as_native("linspace", iter.dtype(0));
+  check_has_steps("linspace_cpu", iter.dtype(0));
   for (const at::Scalar& s : {start, end}) check_convertible(s, iter.dtype(0));
   SequenceArgs args = sequence(iter);
   args.first = to_scalar(start);
@@ -101,8 +106,7 @@ Tensor& logspace_out(const at::Scalar& start, const at::Scalar& end, int64_t ste
     return out.fill_(std::pow(base, start.to<double>()));
   }
   const at::ScalarType dtype = out.scalar_type();
-  const bool known = at::isFloatingType(dtype) || at::isComplexType(dtype) || at::isIntegralType(dtype, false);
-  check_native_has(known && !is_rare_or_float8(dtype), "logspace_cpu", dtype);
+  check_has_steps("logspace_cpu", dtype);
   for (const at::Scalar& s : {start, end}) check_convertible(s, dtype);
   return fill_contiguous(out, [&](const Tensor& target) {
     SequenceArgs args = sequence(target);

@@ -1,9 +1,11 @@
-// Numbers of eight bits: conversions. Filling, indexing, where, == and != and abs know them too; everything else
-// refuses them by name.
+// Numbers of eight bits: conversions. Filling, indexing, where, == and != and abs know them too, and any pointwise
+// operator writes them; everything else refuses them by name.
 #include "ops/float8.h"
 
 #include <c10/util/Float8_e4m3fn.h>
 
+#include "bridge/compat.h"
+#include "bridge/refusal.h"
 #include "bridge/tensor.h"
 #include "kernels/float8.h"
 
@@ -42,6 +44,21 @@ at::Tensor float8_encoded(const at::Tensor& tensor, at::ScalarType format) {
   float8_encode_kernel(format_of(format), overflow, values.const_data_ptr<float>(), bytes.mutable_data_ptr<uint8_t>(),
                        bytes.numel());
   return bytes.view(format);
+}
+
+bool computes_wide(const at::TensorIteratorBase& iter, c10::function_ref<void(const at::TensorIteratorBase&)> compute) {
+  const at::ScalarType common = common_dtype_or_undefined(iter);
+  if (common == at::ScalarType::Undefined || iter.noutputs() != 1) return false;
+  if (at::isFloat8Type(common)) throw NoKernel("pointwise", common);
+  const at::Tensor& out = iter.tensor(0);
+  at::TensorIteratorConfig config;
+  config.set_check_mem_overlap(false).allow_cpu_scalars(true).promote_inputs_to_common_dtype(true).add_owned_output(
+      at::empty(out.sizes(), out.options().dtype(common)));
+  for (int k = 1; k < iter.ntensors(); k++) config.add_owned_const_input(iter.tensor(k).to(common));
+  const at::TensorIterator wide = config.build();
+  compute(wide);
+  out.copy_(wide.tensor(0));
+  return true;
 }
 
 }  // namespace minitorch

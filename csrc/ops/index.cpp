@@ -1,5 +1,6 @@
 // Advanced indexing (x[indices], index_put_), index_fill_, index_copy, take, put_ and flip. PyTorch's functions check,
 // broadcast the indices and build the iterators; our kernels move the elements.
+#include <ATen/Dispatch_v2.h>
 #include <ATen/ExpandUtils.h>
 #include <ATen/native/IndexKernel.h>
 #include <ATen/native/TensorAdvancedIndexing.h>
@@ -57,13 +58,53 @@ struct Index : at::meta::structured_index_Tensor {
   }
 };
 
+void check_index_put(at::ScalarType dtype) {
+  check_native_has(!c10::isBarebonesUnsignedType(dtype) && dtype != at::kFloat8_e8m0fnu, "index_put", dtype);
+}
+
+// Where memory is the host's: adds numbers of eight bits one after another, each sum rounded, as native does.
+template <class T>
+void add_in_order(const IndexArgs& args) {
+  std::vector<std::pair<T*, const T*>> pairs(args.numel);
+  int64_t place[kMaxDims] = {};
+  for (auto& [target, value] : pairs) {
+    const auto at = [&](const int64_t* strides) {
+      int64_t offset = 0;
+      for (int d = 0; d < args.ndim; d++) offset += place[d] * strides[d];
+      return offset;
+    };
+    char* to = args.self + at(args.self_strides);
+    for (int k = 0; k < args.num_indices; k++) {
+      const int64_t size = args.indexed_size[k];
+      const int64_t index = *reinterpret_cast<const int64_t*>(args.index[k] + at(args.index_strides[k]));
+      if (index < -size || index >= size) throw IndexOutOfRange{index, k, size};
+      to += (index < 0 ? index + size : index) * args.indexed_stride[k];
+    }
+    target = reinterpret_cast<T*>(to);
+    value = reinterpret_cast<const T*>(args.values + at(args.values_strides));
+    for (int d = 0; d < args.ndim && ++place[d] == args.sizes[d]; d++) place[d] = 0;
+  }
+  for (const auto& [target, value] : pairs)
+    *target = static_cast<T>(static_cast<float>(*target) + static_cast<float>(*value));
+}
+
+void put(const IndexArgs& args, at::ScalarType dtype, bool accumulate) {
+  if (!accumulate || !at::isFloat8Type(dtype))
+    return index_write_kernel(args, accumulate ? IndexWrite::add : IndexWrite::assign);
+  AT_DISPATCH_V2(dtype, "index_put", AT_WRAP([&] { add_in_order<scalar_t>(args); }), AT_EXPAND(AT_FLOAT8_TYPES));
+}
+
+// Whether there is more than to_dtype knows for numbers of this dtype.
+bool puts_float8(at::ScalarType dtype, bool accumulate) {
+  return dtype != at::kFloat8_e8m0fnu && (!accumulate || backend().host_accessible());
+}
+
 void index_put_stub(TensorIterator& iter, at::IntArrayRef sizes, at::IntArrayRef strides, bool accumulate) {
-  refuse_rare_as_native("index_put", iter.dtype(0));
-  const bool float8 = !accumulate && iter.dtype(0) != at::kFloat8_e8m0fnu;  // native has no more
-  IndexArgs args = from_iterator(iter, 1, 0, 2, sizes, strides, float8);
+  const at::ScalarType dtype = iter.dtype(0);
+  check_index_put(dtype);
+  IndexArgs args = from_iterator(iter, 1, 0, 2, sizes, strides, puts_float8(dtype, accumulate));
   args.name = "index_put_";
-  with_dimension_errors([&] { index_write_kernel(args, accumulate ? IndexWrite::add : IndexWrite::assign); },
-                        numbered(sizes));
+  with_dimension_errors([&] { put(args, dtype, accumulate); }, numbered(sizes));
 }
 
 // Accumulation, and assignment under torch.use_deterministic_algorithms, reach a device that is not the CPU as tensors.
@@ -78,7 +119,7 @@ struct IndexPut final : at::meta::structured_index_Tensor {
     const at::ScalarType dtype = c10::typeMetaToScalarType(options.dtype());  // of self
     TORCH_CHECK(value_.scalar_type() == dtype, "Index put requires the source and destination dtypes match, got ",
                 dtype, " for the destination and ", value_.scalar_type(), " for the source.");
-    refuse_rare_as_native("index_put", dtype);
+    check_index_put(dtype);
     const bool fits =
         value_.sizes() == sizes && (strides.empty() ? value_.is_contiguous() : value_.strides() == strides);
     if (fits) {
@@ -100,16 +141,16 @@ void index_put_with_sort_stub(at::Tensor& self, const c10::List<std::optional<at
   IndexPut op(value);
   const auto pre = op.meta(self, at::IOptTensorListRef(indices));
   if (op.numel() == 0) return;
-  IndexArgs args = from_iterator(op, 0, 1, 2, pre.sizes, pre.strides);
+  const at::ScalarType dtype = self.scalar_type();
+  IndexArgs args = from_iterator(op, 0, 1, 2, pre.sizes, pre.strides, puts_float8(dtype, accumulate));
   args.name = "index_put_";
-  with_dimension_errors([&] { index_write_kernel(args, accumulate ? IndexWrite::add : IndexWrite::assign); },
-                        numbered(pre.sizes));
+  with_dimension_errors([&] { put(args, dtype, accumulate); }, numbered(pre.sizes));
 }
 
 // `self` in the iterator does not advance along the indexed dimension `dim`.
 void index_fill_stub(TensorIterator& iter, int64_t dim, int64_t size, int64_t stride, const at::Scalar& source) {
-  if (iter.numel() == 0) return;
   if (is_rare_or_float8(iter.dtype(0))) refuse_as_native("index_fill", iter.dtype(0));
+  if (iter.numel() == 0) return;
   check_convertible(source, iter.dtype(0));
   const at::Tensor value = at::scalar_tensor(source, iter.tensor_base(0).options());
   IndexArgs args = from_iterator(iter, 0, 0, 1, {size}, {stride * static_cast<int64_t>(value.element_size())});
@@ -153,12 +194,14 @@ IndexArgs flat_space(const char* name, const TensorIterator& iter, const at::Ten
 
 void take_stub(TensorIterator& iter, const at::TensorBase& input) {
   if (iter.numel() == 0) return;
+  if (is_rare_or_float8(input.scalar_type())) refuse_as_native("take", input.scalar_type());
   const at::Tensor flat = at::Tensor(input).contiguous();
   with_take_errors([&] { index_read_kernel(flat_space("take", iter, flat)); });
 }
 
 void put_stub(TensorIterator& iter, const at::TensorBase& self, bool accumulate) {
   if (iter.numel() == 0) return;
+  if (is_rare_or_float8(self.scalar_type())) refuse_as_native("put", self.scalar_type());
   const at::Tensor target(self), flat = target.contiguous();
   with_take_errors(
       [&] { index_write_kernel(flat_space("put_", iter, flat), accumulate ? IndexWrite::add : IndexWrite::assign); });

@@ -71,6 +71,7 @@ void write_along(const char* name, const Tensor& self, int64_t dim, const Tensor
 }
 
 void gather_stub(const Tensor& result, const Tensor& self, int64_t dim, const Tensor& index) {
+  if (is_rare_or_float8(self.scalar_type())) refuse_as_native("gather", self.scalar_type());
   const Tensor longs = as_long(index);
   IndexArgs args = along_dim("gather", result, self, dim, longs);
   args.check_first = !unseen(result);
@@ -82,8 +83,12 @@ void scatter_stub(const Tensor& self, int64_t dim, const Tensor& index, const Te
   write_along("scatter", self, dim, index, src, IndexWrite::assign);
 }
 
+void check_scatters(const char* kernel, const Tensor& self) {
+  check_native_has(!is_rare_or_float8(self.scalar_type()), kernel, self.scalar_type());
+}
+
 void scatter_fill_stub(const Tensor& self, int64_t dim, const Tensor& index, const at::Scalar& value) {
-  refuse_rare("scatter_gather_scalar_cpu", self.scalar_type());
+  check_scatters("scatter_gather_scalar_cpu", self);
   check_convertible(value, self.scalar_type());
   write_along("scatter", self, dim, index, at::scalar_tensor(value, self.options()), IndexWrite::assign);
 }
@@ -94,6 +99,7 @@ struct ScatterAdd : at::meta::structured_scatter_add {
     const bool in_place = out.is_same(self);
     if (!in_place) out.copy_(self);
     if (index.numel() == 0) return;
+    check_scatters("scatter_gather_tensor_cpu", out);
     write_along("scatter_add", out, at::maybe_wrap_dim(dim, self.dim()), index, src, IndexWrite::add,
                 !in_place && unseen(out));
   }
@@ -103,17 +109,18 @@ void scatter_reduce_stub(const Tensor& self, int64_t dim, const Tensor& index, c
                          const ReductionType& op) {
   check_reducible(self, op);
   if (op == ReductionType::MEAN && self.scalar_type() == at::kBool) refuse_as_native("scatter_reduce", at::kBool);
-  refuse_rare(op == ReductionType::MEAN  ? "scatter_gather_tensor_cpu_reduce_mean"
-              : op == ReductionType::MAX ? "scatter_gather_tensor_cpu_reduce_amax"
-              : op == ReductionType::MIN ? "scatter_gather_tensor_cpu_reduce_amin"
-                                         : "scatter_gather_tensor_cpu",
-              self.scalar_type());
+  check_scatters(op == ReductionType::MEAN  ? "scatter_gather_tensor_cpu_reduce_mean"
+                 : op == ReductionType::MAX ? "scatter_gather_tensor_cpu_reduce_amax"
+                 : op == ReductionType::MIN ? "scatter_gather_tensor_cpu_reduce_amin"
+                                            : "scatter_gather_tensor_cpu",
+                 self);
   write_along("scatter_reduce", self, dim, index, src, write_of(op));
 }
 
 void scatter_scalar_reduce_stub(const Tensor& self, int64_t dim, const Tensor& index, const at::Scalar& value,
                                 const ReductionType& op) {
   check_reducible(self, op);
+  check_scatters("scatter_gather_scalar_cpu", self);
   check_convertible(value, self.scalar_type());
   write_along("scatter_reduce", self, dim, index, at::scalar_tensor(value, self.options()), write_of(op));
 }
@@ -135,6 +142,8 @@ Tensor& index_select_out(const Tensor& self, int64_t dim, const Tensor& index, T
   at::DimVector sizes(self.sizes());
   if (self.dim() > 0) sizes[dim] = count;
   at::native::resize_output(result, sizes);
+  check_native_has(self.dim() > 1 || !c10::isBarebonesUnsignedType(self.scalar_type()), "index_select",
+                   self.scalar_type());
   if (count == 0) return result;
   TORCH_CHECK(self.dim() <= 1 || self.numel() != 0 || self.size(dim) > 0,
               "index_select(): self indexing axis dim should be positive");
@@ -179,11 +188,12 @@ struct IndexAdd : at::meta::structured_index_add {
     if (!out.is_same(self)) out.copy_(self);
     TORCH_CHECK(out.dim() > 1 || source.dim() <= 1, "source.dim() (", source.dim(),
                 ") must one or zero for given self.dim() (", self.dim(), ")");
+    const bool scaled = !scale.equal(1),
+               adds = !at::isFloat8Type(out.scalar_type()) && !c10::isBarebonesUnsignedType(out.scalar_type());
+    if (out.dim() <= 1) check_native_has(adds, "index_add_", out.scalar_type());
     if (index.numel() == 0 || source.numel() == 0 || (out.numel() == 0 && out.dim() > 1)) return;
-    const bool scaled = !scale.equal(1);
     const at::Scalar alpha = as_native_takes(scale, out.scalar_type());
-    check_native_has(!c10::isBarebonesUnsignedType(out.scalar_type()),
-                     out.dim() > 1 && !scaled ? "scatter_gather_tensor_cpu" : "index_add_", out.scalar_type());
+    check_native_has(adds, scaled ? "add_stub" : "scatter_gather_tensor_cpu", out.scalar_type());
     if ((scaled || out.dim() <= 1) && at::isReducedFloatingType(out.scalar_type())) {
       // Products and sums stay in float until the end. (Sums of whole rows do so in the kernel.)
       const Tensor sum = out.to(at::kFloat);
@@ -224,22 +234,27 @@ struct IndexReduce : at::meta::structured_index_reduce {
     if (!out.is_same(self)) out.copy_(self);
     TORCH_CHECK(out.dim() > 1 || source.dim() <= 1, "source.dim() (", source.dim(),
                 ") must one or zero for given self.dim() (", self.dim(), ")");
-    TORCH_CHECK_NOT_IMPLEMENTED(!out.is_complex() || index.numel() == 0, "\"index_reduce\" not implemented for '",
-                                toString(out.scalar_type()), "'");
-    TORCH_CHECK_NOT_IMPLEMENTED(out.scalar_type() != at::kBool || include_self,
-                                "\"index_reduce_func_exclude_input_init\" not implemented for 'Bool'");
-    TORCH_CHECK_NOT_IMPLEMENTED(out.scalar_type() != at::kBool || op != ReductionType::MEAN || index.numel() == 0,
+    const at::ScalarType type = out.scalar_type();
+    const bool real = !at::isComplexType(type) && !is_rare_or_float8(type);
+    if (out.dim() <= 1) check_native_has(real && type != at::kBool, "index_func_", type);
+    TORCH_CHECK_NOT_IMPLEMENTED(real || backend().synchronous(), "\"index_reduce\" not implemented for '", type, "'");
+    TORCH_CHECK_NOT_IMPLEMENTED((real && type != at::kBool) || include_self,
+                                "\"index_reduce_func_exclude_input_init\" not implemented for '", type, "'");
+    if (index.numel() == 0) return;
+    TORCH_CHECK_NOT_IMPLEMENTED(type != at::kBool || op != ReductionType::MEAN,
                                 "\"div_floor_cpu\" not implemented for 'Bool'");
     const Tensor longs = as_long(index);
-    if (!include_self) out.index_fill_(dim, longs, initial_value(op, out.scalar_type()));
-    if (index.numel() != 0 && source.numel() != 0)
+    if (!include_self) out.index_fill_(dim, longs, initial_value(op, type));
+    if (!real)
+      reduce_slices(op, dim, longs, source, out);
+    else if (source.numel() != 0)
       with_select_errors(
           [&] { index_write_kernel(along_dim_vector("index_reduce", source, out, dim, longs), write_of(op)); });
     if (op != ReductionType::MEAN) return;
     Tensor counts = include_self ? at::ones_like(out) : at::zeros_like(out);
     counts.index_add_(dim, longs, at::ones_like(source));
     counts.masked_fill_(counts == 0, 1);
-    if (out.is_floating_point()) {
+    if (out.is_floating_point() || out.is_complex()) {
       out.div_(counts);
     } else {
       out.div_(counts, "floor");
@@ -247,6 +262,26 @@ struct IndexReduce : at::meta::structured_index_reduce {
   }
 
  private:
+  // Native works on pairs of slices, with what it has for elements of any dtype.
+  static void reduce_slices(ReductionType op, int64_t dim, const Tensor& index, const Tensor& source,
+                            const Tensor& out) {
+    const at::ScalarType type = out.scalar_type();
+    check_native_has(op != ReductionType::MAX, "maximum_cpu", type);
+    check_native_has(op != ReductionType::MIN, "minimum_cpu", type);
+    check_native_has(op != ReductionType::MEAN || at::isComplexType(type), "add_stub", type);
+    check_native_has(op != ReductionType::MEAN || type != at::kComplexHalf, "div_cpu", type);
+    const Tensor rows = index.cpu().contiguous();
+    const int64_t* row = rows.const_data_ptr<int64_t>();
+    for (int64_t i = 0; i < rows.numel(); i++)
+      TORCH_CHECK_INDEX(row[i] >= 0 && row[i] < out.size(dim), "index out of range in self");
+    for (int64_t i = 0; i < rows.numel(); i++) {
+      Tensor slice = out.select(dim, row[i]);
+      if (op == ReductionType::PROD)
+        slice.mul_(source.select(dim, i));
+      else
+        slice.add_(source.select(dim, i));
+    }
+  }
   static at::Scalar initial_value(ReductionType op, at::ScalarType dtype) {
     if (op == ReductionType::PROD) return 1;
     if (op == ReductionType::SUM || op == ReductionType::MEAN) return 0;

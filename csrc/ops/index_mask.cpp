@@ -49,6 +49,8 @@ Tensor& masked_select_out(const Tensor& self, const Tensor& mask, Tensor& result
   const TensorView flag_view = view_of(*flags);
   const NonzeroPlan plan = plan_of(flag_view);
   at::native::resize_output(result, {plan.before[plan.chunks]});
+  if (result.numel() == 0) return result;
+  refuse_rare_as_native("masked_select", self.scalar_type());
   masked_select_kernel(view_of(as_bytes(*input)), flag_view, plan, view_of(as_bytes(result)));
   return result;
 }

@@ -121,6 +121,13 @@ std::tuple<Tensor, Tensor, Tensor, Tensor> with_update(const Tensor& input, OptT
   return {y, mean, invstd, minitorch::empty({0}, at::kByte)};
 }
 
+std::tuple<Tensor, Tensor, Tensor, Tensor> no_update(const Tensor& input, OptTensor weight, OptTensor bias,
+                                                     OptTensor running_mean, OptTensor running_var, double momentum,
+                                                     double eps) {
+  auto [y, mean, invstd] = plain(input, weight, bias, running_mean, running_var, /*training=*/false, momentum, eps);
+  return {y, mean, invstd, minitorch::empty({0}, at::kByte)};
+}
+
 void expect_dtype(const Tensor& out, at::ScalarType dtype) {
   TORCH_CHECK(out.scalar_type() == dtype, "expected scalar type ", dtype, " but found ", out.scalar_type());
 }
@@ -207,6 +214,7 @@ MT_OPERATORS(aten, PrivateUse1, m) {
   m.impl("_native_batch_norm_legit.no_stats_out", MT_CHECKED(legit_no_stats_out));
   m.impl("_batch_norm_with_update", MT_CHECKED(with_update));
   m.impl("_batch_norm_with_update.out", MT_CHECKED(with_update_out));
+  m.impl("_batch_norm_no_update", MT_CHECKED(no_update));
   m.impl("native_batch_norm_backward", MT_CHECKED(plain_backward));
   m.impl("batch_norm_backward", MT_CHECKED(backward_with_reserve));
   m.impl("batch_norm_update_stats", MT_CHECKED(update_stats));

@@ -9,6 +9,7 @@
 #include "bridge/structured.h"
 #include "kernels/pointwise.h"
 #include "ops/complex_half.h"
+#include "ops/float8.h"
 #include "runtime/backend.h"
 
 namespace minitorch {
@@ -55,9 +56,16 @@ void run_pointwise(PointwiseOp op, const at::TensorIteratorBase& iter, const A&.
   if constexpr ((std::is_same_v<A, at::Scalar> || ...)) check_parameters(op, iter, scalars...);
   // The CPU's kernel refuses a dtype for no elements, too, as native does.
   if (iter.numel() == 0 && !backend().synchronous()) return;
-  if (C10_UNLIKELY(iter.dtype(1) == at::kComplexHalf || iter.dtype(iter.ntensors() - 1) == at::kComplexHalf))
-    check_complex_half(
-        common_dtype_or_undefined(iter) != at::ScalarType::Undefined ? iter.common_dtype() : iter.dtype(0), op);
+  if (C10_UNLIKELY(at::isFloat8Type(iter.dtype(0))) &&
+      computes_wide(iter, [&](const at::TensorIteratorBase& wide) { run_pointwise(op, wide, scalars...); }))
+    return;
+  if (C10_UNLIKELY(iter.dtype(0) == at::kComplexHalf || iter.dtype(1) == at::kComplexHalf ||
+                   iter.dtype(iter.ntensors() - 1) == at::kComplexHalf)) {
+    const at::ScalarType common = common_dtype_or_undefined(iter);
+    const bool read = iter.dtype(1) == at::kComplexHalf || iter.dtype(iter.ntensors() - 1) == at::kComplexHalf;
+    if (read || common == at::kComplexHalf)
+      check_complex_half(common != at::ScalarType::Undefined ? common : iter.dtype(0), op);
+  }
   pointwise_kernel(op, view_of(iter), PointwiseParams{{kernel_scalar(scalars)...}});
 }
 
@@ -65,6 +73,13 @@ void run_pointwise(PointwiseOp op, const at::TensorIteratorBase& iter, const A&.
 template <PointwiseOp op, class Iterator, class... A>
 void pointwise_stub(Iterator& iter, A... scalars) {
   run_pointwise(op, iter, scalars...);
+}
+
+// For operators of which native CPU has no kernel of 16-bit floats, where ours has.
+template <PointwiseOp op>
+void without_halves(const char* kernel, at::TensorIteratorBase& iter) {
+  check_native_has(!at::isReducedFloatingType(iter.common_dtype()), kernel, iter.common_dtype());
+  run_pointwise(op, iter);
 }
 
 // For operators that do not promote: the kernel computes in the dtype of the (first) output.
@@ -77,5 +92,10 @@ inline void run_in_output_dtype(PointwiseOp op, const at::TensorIteratorBase& it
 
 // MT_STUB(stub, operator): inside namespace at::native.
 #define MT_STUB(stub, op) REGISTER_PRIVATEUSE1_DISPATCH(stub, (&minitorch::pointwise_stub<minitorch::PointwiseOp::op>))
+// The same for a kernel without 16-bit floats, by native's name for it.
+#define MT_STUB_WITHOUT_HALVES(stub, op, kernel)                                                       \
+  REGISTER_PRIVATEUSE1_DISPATCH(stub, (+[](at::TensorIteratorBase& iter) {                             \
+                                  minitorch::without_halves<minitorch::PointwiseOp::op>(kernel, iter); \
+                                }))
 
 }  // namespace minitorch

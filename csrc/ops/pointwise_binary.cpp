@@ -72,10 +72,6 @@ void minimum_stub(at::TensorIteratorBase& iter) {
 
 // Native has products of float8 tensors, and none with a number.
 void product_stub(at::TensorIteratorBase& iter) {
-  if (at::isFloat8Type(iter.dtype(0)) && !at::isFloat8Type(iter.common_dtype())) {
-    iter.tensor(0).copy_(at::mul(iter.tensor(1), iter.tensor(2)));
-    return;
-  }
   if (!at::isFloat8Type(iter.common_dtype()) || iter.is_scalar(2)) return run_pointwise(PointwiseOp::mul, iter);
   iter.tensor(0).copy_(at::mul(iter.tensor(1).to(at::kFloat), iter.tensor(2).to(at::kFloat)));
 }
@@ -157,12 +153,6 @@ void ldexp_stub(at::TensorIteratorBase& iter) {
   run_in_output_dtype(PointwiseOp::ldexp, iter);
 }
 
-// Our kernels have 16-bit floats, which native refuses on the CPU.
-void zeta_stub(at::TensorIteratorBase& iter) {
-  if (at::isReducedFloatingType(iter.common_dtype())) refuse_as_native("special_zeta", iter.common_dtype());
-  run_pointwise(PointwiseOp::zeta, iter);
-}
-
 // x << y has a name of its own among the operators, not among native's kernels.
 template <PointwiseOp op>
 void shift_stub(at::TensorIteratorBase& iter) {
@@ -190,7 +180,7 @@ MT_REGISTER(mse)
 MT_REGISTER(smooth_l1)
 MT_REGISTER(huber)
 #undef MT_REGISTER
-#define MT_REGISTER(name, kernel) MT_STUB(name##_stub, kernel)
+#define MT_REGISTER(name, kernel) MT_STUB_WITHOUT_HALVES(name##_stub, kernel, #name "_cpu")
 MT_POLYNOMIALS(MT_REGISTER)
 #undef MT_REGISTER
 REGISTER_PRIVATEUSE1_DISPATCH(maximum_stub, &minitorch::maximum_stub)
@@ -207,7 +197,7 @@ REGISTER_PRIVATEUSE1_DISPATCH(mul_stub, &minitorch::product_stub)
 REGISTER_PRIVATEUSE1_DISPATCH(add_stub, &minitorch::add_stub)
 REGISTER_PRIVATEUSE1_DISPATCH(pow_tensor_scalar_stub, &minitorch::pow_scalar_stub)
 REGISTER_PRIVATEUSE1_DISPATCH(polar_stub, &minitorch::polar_stub)
-REGISTER_PRIVATEUSE1_DISPATCH(zeta_stub, &minitorch::zeta_stub)
+MT_STUB_WITHOUT_HALVES(zeta_stub, zeta, "zeta_cpu")
 REGISTER_PRIVATEUSE1_DISPATCH(ldexp_stub, &minitorch::ldexp_stub)
 }  // namespace at::native
 

@@ -18,17 +18,15 @@
   X(erf) X(erfc) X(erfinv) X(exp) X(exp2) X(expm1) X(floor) X(frac) X(i0) X(isneginf) X(isposinf) X(lgamma) \
   X(log) X(log10) X(log1p) X(log2) X(neg) X(reciprocal) X(round) X(rsqrt) X(sigmoid) X(sign) X(signbit)     \
   X(sin) X(sinc) X(sinh) X(sqrt) X(tan) X(tanh) X(trunc)
-// X(name, kernel): the special_ ones.
-#define MT_SPECIAL_UNARY(X)                                                            \
-  X(special_entr, entr) X(special_erfcx, erfcx) X(special_i0e, i0e) X(special_i1, i1)  \
-  X(special_i1e, i1e) X(special_log_ndtr, log_ndtr) X(special_ndtri, ndtri)            \
-  X(special_airy_ai, airy_ai) X(special_spherical_bessel_j0, spherical_bessel_j0)      \
-  X(special_bessel_j0, bessel_j0) X(special_bessel_j1, bessel_j1)                      \
-  X(special_bessel_y0, bessel_y0) X(special_bessel_y1, bessel_y1)                      \
-  X(special_modified_bessel_i0, i0) X(special_modified_bessel_i1, i1)                  \
-  X(special_modified_bessel_k0, bessel_k0) X(special_modified_bessel_k1, bessel_k1)    \
-  X(special_scaled_modified_bessel_k0, scaled_bessel_k0)                               \
-  X(special_scaled_modified_bessel_k1, scaled_bessel_k1)
+// X(name, kernel): special_name.
+#define MT_SPECIAL_UNARY(X) X(entr, entr) X(i0e, i0e) X(i1, i1) X(i1e, i1e)
+// The same, and native CPU's kernel, name_cpu, has no 16-bit floats.
+#define MT_SPECIAL_WITHOUT_HALVES(X)                                                                           \
+  X(airy_ai, airy_ai) X(bessel_j0, bessel_j0) X(bessel_j1, bessel_j1) X(bessel_y0, bessel_y0)                  \
+  X(bessel_y1, bessel_y1) X(erfcx, erfcx) X(log_ndtr, log_ndtr) X(ndtri, ndtri)                                \
+  X(modified_bessel_i0, i0) X(modified_bessel_i1, i1) X(modified_bessel_k0, bessel_k0)                         \
+  X(modified_bessel_k1, bessel_k1) X(scaled_modified_bessel_k0, scaled_bessel_k0)                              \
+  X(scaled_modified_bessel_k1, scaled_bessel_k1) X(spherical_bessel_j0, spherical_bessel_j0)
 // clang-format on
 
 namespace minitorch {
@@ -68,6 +66,7 @@ void polygamma_stub(at::TensorIteratorBase& iter, int64_t n) {
 // Infinities become the largest finite values of the dtype unless the caller says otherwise.
 void nan_to_num_stub(at::TensorIteratorBase& iter, std::optional<double> nan, std::optional<double> posinf,
                      std::optional<double> neginf) {
+  if (is_rare_or_float8(iter.dtype())) refuse_as_native("nan_to_num", iter.dtype());
   double most = 0;
   switch (c10::toRealValueType(iter.dtype())) {
     case at::kHalf: most = std::numeric_limits<c10::Half>::max(); break;
@@ -76,6 +75,12 @@ void nan_to_num_stub(at::TensorIteratorBase& iter, std::optional<double> nan, st
     default: most = std::numeric_limits<double>::max();
   }
   run_pointwise(PointwiseOp::nan_to_num, iter, nan.value_or(0.0), posinf.value_or(most), neginf.value_or(-most));
+}
+
+// Native looks at the dtype of the output as well.
+void logical_not_stub(at::TensorIteratorBase& iter) {
+  check_native_has(!is_rare_or_float8(iter.dtype(0)), "logical_not_cpu", iter.dtype(0));
+  run_pointwise(PointwiseOp::logical_not, iter);
 }
 
 void frexp_stub(at::TensorIteratorBase& iter) {
@@ -100,11 +105,14 @@ namespace at::native {
 #define MT_REGISTER(name) MT_STUB(name##_stub, name)
 MT_UNARY(MT_REGISTER)
 #undef MT_REGISTER
-#define MT_REGISTER(name, kernel) MT_STUB(name##_stub, kernel)
+#define MT_REGISTER(name, kernel) MT_STUB(special_##name##_stub, kernel)
 MT_SPECIAL_UNARY(MT_REGISTER)
 #undef MT_REGISTER
+#define MT_REGISTER(name, kernel) MT_STUB_WITHOUT_HALVES(special_##name##_stub, kernel, #name "_cpu")
+MT_SPECIAL_WITHOUT_HALVES(MT_REGISTER)
+#undef MT_REGISTER
 REGISTER_PRIVATEUSE1_DISPATCH(abs_stub, &minitorch::magnitude_stub)
-MT_STUB(logical_not_stub, logical_not)
+REGISTER_PRIVATEUSE1_DISPATCH(logical_not_stub, &minitorch::logical_not_stub)
 MT_STUB(trigamma_stub, trigamma)
 REGISTER_PRIVATEUSE1_DISPATCH(angle_stub, &minitorch::angle_stub)
 REGISTER_PRIVATEUSE1_DISPATCH(sgn_stub, &minitorch::sgn_stub)
@@ -121,8 +129,10 @@ MT_OPERATORS(aten, PrivateUse1, m) {
   MT_UNARY(MT_REGISTER)
   MT_REGISTER(sgn)
 #undef MT_REGISTER
-#define MT_REGISTER(name, kernel) structured<at::native::structured_##name##_out>(m, #name, nullptr, #name ".out");
+#define MT_REGISTER(name, kernel) \
+  structured<at::native::structured_special_##name##_out>(m, "special_" #name, nullptr, "special_" #name ".out");
   MT_SPECIAL_UNARY(MT_REGISTER)
+  MT_SPECIAL_WITHOUT_HALVES(MT_REGISTER)
 #undef MT_REGISTER
   structured<at::native::structured_round_decimals_out>(m, "round.decimals", "round_.decimals", "round.decimals_out");
   structured<at::native::structured_polygamma_out>(m, "polygamma", nullptr, "polygamma.out");

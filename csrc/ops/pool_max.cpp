@@ -326,7 +326,8 @@ std::vector<int64_t> unpooled_sizes(const Tensor& x, const Tensor& indices, IntA
     TORCH_CHECK(x.size(i) > 0, "max_unpooling", dims,
                 "d_forward_out_cpu(): Expected input to have non-zero size for non-batch dimensions, but got ",
                 x.sizes(), " with dimension ", i, " being empty.");
-  check_pool_dtype(dims == 2 ? "max_unpool2d" : "max_unpool3d", x, PoolInts::none);
+  if (x.numel() != 0)
+    check_pool_dtype(dims == 2 ? "max_unpool2d" : "max_unpool3d", x, PoolInts::none, /*named_by_layout=*/dims == 2);
   std::vector<int64_t> sizes(x.sizes().begin(), x.sizes().end() - dims);
   sizes.insert(sizes.end(), output_size.begin(), output_size.end());
   return sizes;

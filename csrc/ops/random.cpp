@@ -84,7 +84,7 @@ void geometric(at::TensorIteratorBase& iter, double p, Generator g) {
 
 void check_bernoulli_dtype(const at::TensorBase& self, const char* name) {
   const auto type = self.scalar_type();
-  check_dtype((is_number(type) && !is_barebones_unsigned(type)) || type == at::kBool, name, type);
+  check_dtype((is_number(type) && !is_rare_or_float8(type)) || type == at::kBool, name, type);
 }
 
 void bernoulli_scalar(const at::TensorBase& self, double p, Generator g) {

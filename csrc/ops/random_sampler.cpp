@@ -10,6 +10,7 @@
 #include "bridge/tensor.h"
 #include "kernels/pointwise.h"
 #include "kernels/random.h"
+#include "runtime/backend.h"
 
 namespace minitorch {
 namespace {
@@ -48,14 +49,16 @@ Tensor standard_gamma(const Tensor& alpha, Generator generator) {
 }
 
 Tensor sample_dirichlet(const Tensor& alpha, Generator generator) {
-  check_dtype(is_wide_float(alpha.scalar_type()), "dirichlet", alpha.scalar_type());
-  const Tensor gamma = empty(alpha.sizes(), at::kDouble);
+  const at::ScalarType type = alpha.scalar_type();
+  check_dtype(is_wide_float(type), "dirichlet", type);
+  // Native CPU computes in double and ends at the largest value below one, native CUDA at one less epsilon.
+  const bool on_cpu = backend().synchronous(), wide = type == at::kDouble;
+  const Tensor gamma = empty(alpha.sizes(), on_cpu ? at::kDouble : type);
   sample(Sampler::gamma, generator, unary(gamma, alpha));
-  const Tensor share = gamma.div_(gamma.sum({-1}, /*keepdim=*/true)).to(alpha.scalar_type());
-  const bool wide = alpha.scalar_type() == at::kDouble;
+  const Tensor share = gamma.div_(gamma.sum({-1}, /*keepdim=*/true)).to(type);
   const double least = wide ? std::numeric_limits<double>::min() : std::numeric_limits<float>::min();
-  const double most = wide ? std::nextafter(1.0, 0.0) : std::nextafter(1.0f, 0.0f);
-  return share.clamp_(least, most);
+  const double epsilon = wide ? std::numeric_limits<double>::epsilon() : std::numeric_limits<float>::epsilon();
+  return share.clamp_(least, 1 - (on_cpu ? epsilon / 2 : epsilon));
 }
 
 Tensor binomial(const Tensor& count, const Tensor& p, Generator generator) {
@@ -106,13 +109,17 @@ Tensor& rrelu_with_noise_out(const Tensor& self, Tensor& noise, const at::Scalar
   TORCH_CHECK(self.sym_sizes() == noise.sym_sizes(),
               "noise tensor shape must match self tensor shape. Got self.shape = ", self.sym_sizes(),
               " noise.shape = ", noise.sym_sizes());
-  if (!training) return at::leaky_relu_out(out, self, (lower.to<double>() + upper.to<double>()) / 2);
+  if (!training) {
+    named("leaky_relu", "leaky_relu_cpu",
+          [&] { at::leaky_relu_out(out, self, (lower.to<double>() + upper.to<double>()) / 2); });
+    return out;
+  }
   const at::ScalarType type = self.scalar_type();
   check_dtype(is_wide_float(type) || type == at::kBFloat16, "rrelu_with_noise_out_cpu", type);
   TORCH_CHECK(noise.scalar_type() == type, "expected scalar type ", type, " but found ", noise.scalar_type());
   TORCH_CHECK(out.scalar_type() == type, "expected scalar type ", type, " but found ", out.scalar_type());
-  // Native takes the bounds in the type that it computes in.
-  const bool wide = type == at::kDouble;
+  // Native CPU takes the bounds in the type that it computes in, native CUDA as they are.
+  const bool wide = type == at::kDouble || !backend().synchronous();
   const double from = wide ? lower.to<double>() : lower.to<float>(), to = wide ? upper.to<double>() : upper.to<float>();
   TORCH_CHECK(from <= to);
   at::native::resize_output(out, self.sizes());

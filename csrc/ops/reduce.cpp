@@ -42,12 +42,12 @@ namespace minitorch {
 
 void reduce(ReduceOp op, const at::Tensor& self, at::OptionalIntArrayRef dims, bool keepdim, at::ScalarType dtype,
             const ReduceParams& params, const at::Tensor& out, const at::Tensor& out2) {
+  const bool adds = op == ReduceOp::sum || op == ReduceOp::mean;
+  if (adds || op == ReduceOp::prod)
+    check_native_has(!is_rare_or_float8(dtype), adds ? "sum_cpu" : "prod_out_cpu", dtype);
   // Reading as `dtype` is the same as converting first unless the loops compute in a wider type.
   const DType wanted = to_dtype(dtype);
-  if (op == ReduceOp::sum || op == ReduceOp::mean || op == ReduceOp::prod) {
-    refuse_complex_half(dtype, "reduce");
-    warn_if_imaginary_parts_go(self.scalar_type(), dtype);
-  }
+  if (adds || op == ReduceOp::prod) warn_if_imaginary_parts_go(self.scalar_type(), dtype);
   const bool converts = self.scalar_type() != dtype;
   const bool exact = wanted == compute_dtype(wanted) && (!is_integral(wanted) || wanted == DType::I64);
   const bool only_zeros_count = op == ReduceOp::any || op == ReduceOp::all || op == ReduceOp::count_nonzero;
@@ -94,6 +94,7 @@ struct Sum : at::meta::structured_sum_dim_IntList {
 struct Mean : at::meta::structured_mean_dim {
   void impl(const at::Tensor& self, at::OptionalIntArrayRef dim, bool keepdim, std::optional<at::ScalarType>,
             const at::Tensor& out) {
+    refuse_rare("sum_cpu", out.scalar_type());
     TORCH_CHECK(!at::isIntegralType(out.scalar_type(), /*includeBool=*/true), "result type ",
                 c10::get_default_dtype_as_scalartype(), " can't be cast to the desired output type ",
                 out.scalar_type());
@@ -134,6 +135,8 @@ bool sums_converted(const at::Tensor& self, std::optional<at::ScalarType> dtype,
   TORCH_CHECK(!self.is_complex(), "nansum on CPU does not support complex inputs");
   const bool converts = self.is_floating_point() && at::isIntegralType(result, /*includeBool=*/true);
   TORCH_CHECK_NOT_IMPLEMENTED(!converts || dtype, "\"nansum_cpu\" not implemented for '", result, "'");
+  check_native_has(!self.is_floating_point() || (!at::isComplexType(result) && !at::isFloat8Type(result)), "nansum_cpu",
+                   result);
   return converts;
 }
 at::Tensor without_nans(const at::Tensor& self) { return self.masked_fill(self.isnan(), 0); }
@@ -213,6 +216,9 @@ void reduce_stub(at::TensorIterator& iter) {
   run(op, iter);
 }
 
+void check_has_order(const char* kernel, at::ScalarType dtype) {
+  check_native_has(!at::isComplexType(dtype) && !is_rare_or_float8(dtype), kernel, dtype);
+}
 void aminmax_dim(const at::Tensor& self, int64_t dim, bool keepdim, at::Tensor& min, at::Tensor& max) {
   if (min.numel() == 0) return;
   assert_no_shared_part(self, min, max);
@@ -221,9 +227,11 @@ void aminmax_dim(const at::Tensor& self, int64_t dim, bool keepdim, at::Tensor& 
     min.copy_(self), max.copy_(self);
     return;
   }
+  check_has_order("aminmax_cpu", self.scalar_type());
   reduce(ReduceOp::aminmax, self, at::IntArrayRef(dim), keepdim, self.scalar_type(), {}, min, max);
 }
 void aminmax_all(const at::Tensor& self, at::Tensor& min, at::Tensor& max) {
+  check_has_order("aminmax_cpu", self.scalar_type());
   reduce(ReduceOp::aminmax, self, std::nullopt, min.dim() == self.dim(), self.scalar_type(), {}, min, max);
 }
 std::tuple<at::Tensor, at::Tensor> aminmax_legacy(const at::Tensor& self) { return at::aminmax(self); }

@@ -48,7 +48,10 @@ void var_into(const char* name, ReduceOp op, const at::Tensor& self, at::Optiona
     if (mean.defined()) mean.fill_(std::numeric_limits<double>::quiet_NaN());
     return;
   }
+  check_native_has(!at::isComplexType(out.scalar_type()), "std_cpu", out.scalar_type());
   reduce(op, self, dim, keepdim, out.scalar_type(), params, out, mean);
+  // The mean of one infinity is that, of several it is NaN, as native's running mean has it.
+  if (mean.defined() && count == 1) mean.copy_(self.reshape(mean.sizes()));
 }
 
 template <ReduceOp op>

@@ -20,7 +20,10 @@ using at::Tensor;
 template <class Meta, bool upper>
 struct Triangle : Meta {
   void impl(const Tensor& self, int64_t k, const Tensor& out) {
-    if (self.numel() != 0) triangle_kernel({view_of(self), view_of(out), k, upper});
+    if (self.numel() == 0) return;
+    const at::ScalarType dtype = self.scalar_type();
+    check_native_has(dtype == at::kComplexHalf || !is_rare_or_float8(dtype), upper ? "triu" : "tril", dtype);
+    triangle_kernel({view_of(self), view_of(out), k, upper});
   }
 };
 using Tril = Triangle<at::meta::structured_tril, false>;

@@ -35,8 +35,16 @@ struct Sort : at::meta::structured_sort_stable {
             const at::Tensor& indices) {
     assert_writable(values, indices);
     at::assert_no_partial_overlap(values, self);
+    const at::ScalarType dtype = self.scalar_type();
+    const bool single = self.dim() == 0;  // of any dtype that has an order
+    check_native_has(single || !at::isFloat8Type(dtype), "sorting_kernel_method_name", dtype);
     if (self.numel() == 0) return;
     TORCH_CHECK(!self.is_complex(), " Sort does not support complex dtypes on CPU");
+    if (single) {
+      values.copy_(self);
+      indices.zero_();
+      return;
+    }
     const at::Tensor input = apart(self, values, indices);
     with_views_along(
         at::maybe_wrap_dim(dim, self.dim()), [&](int d, const auto&... views) { sort_kernel(views..., d, descending); },
@@ -49,6 +57,7 @@ struct TopK : at::meta::structured_topk {
             const at::Tensor& indices) {
     assert_writable(values, indices);
     assert_no_shared_part(self, values, indices);
+    if (self.dim() != 0 && is_rare_or_float8(self.scalar_type())) refuse_as_native("topk", self.scalar_type());
     if (values.numel() == 0) return;
     if (self.dim() == 0) {  // also of none: the results have no dimension that could be empty
       values.copy_(self);
@@ -175,6 +184,12 @@ std::tuple<at::Tensor&, at::Tensor&> mode_out(const at::Tensor& self, int64_t di
   at::native::resize_output(values, shape);
   at::native::resize_output(indices, shape);
   assert_no_shared_part(self, values, indices);
+  if (source.dim() == 0) {  // of any dtype
+    values.copy_(source);
+    indices.zero_();
+    return {values, indices};
+  }
+  if (is_rare_or_float8(source.scalar_type())) refuse_as_native("mode", source.scalar_type());
   select(SelectOp::mode, source, values, indices, d, keepdim);
   return {values, indices};
 }

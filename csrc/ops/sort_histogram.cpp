@@ -64,7 +64,7 @@ void count(const at::Tensor& points, const at::Tensor& weight, const at::Tensor&
 void accumulate(const at::Tensor& points, const std::optional<at::Tensor>& weight, bool density, at::Tensor& hist,
                 at::TensorList edge_list, BinSearch search) {
   const auto type = hist.scalar_type();
-  check_native_has(at::isFloatingType(type), "histogram_cpu", type);
+  check_native_has(at::isFloatingType(type) && !at::isFloat8Type(type), "histogram_cpu", type);
   if (points.size(-1) == 0) {  // no coordinate, so none of the points is counted
     hist.zero_();
     if (density) hist.div_(hist.sum());
@@ -105,6 +105,8 @@ void histogramdd_linear(const at::Tensor& self, const std::optional<at::Tensor>&
 }
 
 void outer_edges(const at::Tensor& input, const int64_t dims, std::vector<double>& low, std::vector<double>& high) {
+  const auto type = input.scalar_type();
+  check_native_has(type == at::kFloat || type == at::kDouble, "histogramdd", type);
   const auto [min, max] = at::aminmax(input, 0);
   for (int64_t d = 0; d < dims; d++) {
     low[d] = min[d].item<double>();

@@ -77,9 +77,13 @@ std::optional<Triple> unique_by_counting(const at::Tensor& flat, at::IntArrayRef
   return Triple(values, number.index_select(0, flat.to(at::kLong).sub(low)).view(shape), counts);
 }
 
+void check_has_equals(const char* kernel, at::ScalarType dtype) {
+  check_native_has(!at::isComplexType(dtype) && !at::isFloat8Type(dtype), kernel, dtype);
+}
+
 // The result is sorted whether asked for or not.
 Triple unique2(const at::Tensor& self, bool, bool return_inverse, bool return_counts) {
-  if (self.is_complex()) refuse_as_native("_unique2", self.scalar_type());
+  check_has_equals("unique", self.scalar_type());
   const at::Tensor flat = self.contiguous().view(-1);
   if (auto counted = unique_by_counting(flat, self.sizes(), return_inverse, return_counts)) return *counted;
   const auto [sorted, order] = at::sort(flat, /*stable=*/true, 0, /*descending=*/false);
@@ -94,6 +98,7 @@ std::tuple<at::Tensor, at::Tensor> unique(const at::Tensor& self, bool sorted, b
 
 template <bool consecutive>
 Triple unique_slices(const at::Tensor& self, int64_t dim, bool return_inverse, bool return_counts) {
+  check_has_equals("unique_dim", self.scalar_type());
   const auto zero_dims = std::count(self.sizes().begin(), self.sizes().end(), 0);
   if (self.size(dim) == 0) {
     TORCH_CHECK(zero_dims == 1, "Number of zero sized dimensions is more than one, so unique cannot be applied ");
@@ -101,7 +106,6 @@ Triple unique_slices(const at::Tensor& self, int64_t dim, bool return_inverse, b
   }
   TORCH_CHECK(zero_dims == 0, "There are 0 sized dimensions, and they aren't selected, so unique cannot be applied");
   const int64_t n = self.size(dim);
-  check_native_has(self.scalar_type() != at::kComplexHalf, "unique_dim", self.scalar_type());
   const at::Tensor slices = self.moveaxis(dim, 0).contiguous().view({n, -1});
   at::Tensor order;
   if (!consecutive) {
@@ -209,6 +213,7 @@ at::Tensor bucketize_scalar(const at::Scalar& self, const at::Tensor& boundaries
 // PyTorch's impl comes here when there are few test elements, and sorts otherwise.
 void isin(const at::Tensor& elements, const at::Tensor& tests, bool invert, const at::Tensor& out) {
   const auto common = at::result_type(elements, tests);
+  check_native_has(!at::isComplexType(common) && !is_rare_or_float8(common), "isin_default_cpu", common);
   const at::Tensor e = elements.to(common).contiguous(), t = tests.to(common).contiguous();
   const at::Tensor result = out.is_contiguous() ? out : at::empty(out.sizes(), out.options());
   membership_kernel({static_cast<bool*>(result.mutable_data_ptr()), bytes(e), bytes(t), to_dtype(common), e.numel(),
@@ -218,7 +223,8 @@ void isin(const at::Tensor& elements, const at::Tensor& tests, bool invert, cons
 
 at::Tensor bincount(const at::Tensor& self, const std::optional<at::Tensor>& weights, int64_t minlength) {
   TORCH_CHECK(minlength >= 0, "minlength should be >= 0");
-  TORCH_CHECK_NOT_IMPLEMENTED(at::isIntegralType(self.scalar_type(), /*includeBool=*/false),
+  const bool refused = backend().synchronous() && is_rare(self.scalar_type());
+  TORCH_CHECK_NOT_IMPLEMENTED(at::isIntegralType(self.scalar_type(), /*includeBool=*/false) && !refused,
                               "\"bincount_cpu\" not implemented for '", self.scalar_type(), "'");
   TORCH_CHECK(self.dim() == 1, "bincount only supports 1-d non-negative integral inputs.");
   const bool weighted = weights.has_value() && weights->defined();

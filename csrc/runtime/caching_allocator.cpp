@@ -171,7 +171,7 @@ void CachingAllocator::deallocate(Block* block) noexcept {
       for (const Stream stream : *block->uses) {
         Event* event = backend_.create_event(stream.device, false);
         backend_.record_event(event, stream);
-        pending_.push_back({event, block});
+        pending_.push_back({event, block, stream});
         pending_events_[block]++;
       }
     } catch (const std::exception&) {
@@ -204,15 +204,19 @@ void CachingAllocator::record_stream(Block* block, Stream stream) {
   if (std::find(block->uses->begin(), block->uses->end(), stream) == block->uses->end()) block->uses->push_back(stream);
 }
 
-// Reuses blocks whose other streams have passed their events. Asking for an event throws when the device has a fault:
-// what was not asked for yet stays.
+// Reuses blocks whose other streams have passed their events. A stream passes its events in order, so behind one that
+// is to come none of the same stream is asked for. Asking for an event throws when the device has a fault: what was not
+// asked for yet stays.
 void CachingAllocator::process_events() {
   size_t kept = 0, asked = 0;
+  std::vector<Stream> behind;
   const auto drop_done = [&] { pending_.erase(pending_.begin() + kept, pending_.begin() + asked); };
   try {
     for (; asked < pending_.size(); asked++) {
       const Pending pending = pending_[asked];
-      if (!backend_.query_event(pending.event)) {
+      const bool waits = std::find(behind.begin(), behind.end(), pending.stream) != behind.end();
+      if (waits || !backend_.query_event(pending.event)) {
+        if (!waits) behind.push_back(pending.stream);
         pending_[kept++] = pending;
         continue;
       }

@@ -91,6 +91,7 @@ class CachingAllocator {
   struct Pending {
     Event* event;
     Block* block;
+    Stream stream;  // that the event was recorded on
   };
 
   Pool& pool_for(Stream stream, bool large);

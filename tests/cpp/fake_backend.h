@@ -65,10 +65,12 @@ class FakeBackend final : public Backend {
   void record_event(Event*, Stream) override {}
   void wait_event(Event*, Stream) override {}
   bool query_event(Event* e) override {
+    asked++;
     if (!events.contains(static_cast<FakeEvent*>(e))) throw std::logic_error("the event was destroyed");
     if (static_cast<FakeEvent*>(e)->fails) throw std::runtime_error("the device has a fault");
     return static_cast<FakeEvent*>(e)->done;
   }
+  int asked = 0;  // events
   void synchronize_event(Event*) override {}
   double elapsed_ms(Event*, Event*) override { return 0; }
   void* system_allocate(int, size_t bytes) noexcept override {

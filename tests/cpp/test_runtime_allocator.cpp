@@ -275,9 +275,9 @@ TEST(CachingAllocator, AFaultWhileEventsAreAskedForLosesNoneOfThem) {
   FakeBackend backend(false);
   CachingAllocator a(backend, 0, {});
   Block* blocks[3];
-  for (Block*& b : blocks) {
-    b = a.allocate(2 * kMiB, {});
-    a.record_stream(b, {0, 2});
+  for (int i = 0; i < 3; i++) {
+    blocks[i] = a.allocate(2 * kMiB, {});
+    a.record_stream(blocks[i], {0, 2 + 2 * i});
   }
   std::vector<FakeEvent*> events;
   for (Block* b : blocks) {
@@ -298,6 +298,25 @@ TEST(CachingAllocator, AFaultWhileEventsAreAskedForLosesNoneOfThem) {
   a.empty_cache();
   EXPECT_TRUE(backend.events.empty());
   EXPECT_EQ(backend.taken, 0u);
+}
+
+TEST(CachingAllocator, AsksForNoEventBehindOneThatIsToCome) {
+  FakeBackend backend(false);
+  CachingAllocator a(backend, 0, {});
+  Block* blocks[100];
+  for (int i = 0; i < 100; i++) {
+    blocks[i] = a.allocate(2 * kMiB, {});
+    a.record_stream(blocks[i], {0, 2 + i % 2 * 2});
+  }
+  for (Block* b : blocks) a.deallocate(b);
+  backend.asked = 0;
+  Block* const more = a.allocate(100, {});
+  EXPECT_EQ(backend.asked, 2) << "one for each stream";
+  EXPECT_EQ(backend.events.size(), 100u);
+  backend.finish_events();
+  a.deallocate(a.allocate(100, {}));
+  EXPECT_TRUE(backend.events.empty());
+  a.deallocate(more);
 }
 
 TEST(CachingAllocator, PinnedMemoryThatRunsOutIsTheHosts) {

@@ -5,6 +5,8 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
+from tests.python.twin import ASYNCHRONOUS
+
 DEVICE = "minitorch"
 
 
@@ -30,11 +32,81 @@ def test_categories(dtype):
         assert (half + half).dtype == dtype
         q = x.view(1, 1, 4, 4)
         assert F.scaled_dot_product_attention(q, q, q).dtype == dtype
-        with pytest.raises(RuntimeError, match="unsafe to autocast"):
-            F.binary_cross_entropy(x.sigmoid(), x.sigmoid())
+        if ASYNCHRONOUS:
+            with pytest.raises(RuntimeError, match="unsafe to autocast"):
+                F.binary_cross_entropy(x.sigmoid(), x.sigmoid())
         with torch.autocast(DEVICE, enabled=False):
             assert (x @ w).dtype == torch.float32
     assert (x @ w).dtype == torch.float32
+
+
+WINDOW = torch.ones(4)
+# Operators that native CUDA leaves as they are: functions of a matrix (positive definite), and of images.
+AS_ON_CPU = {
+    "fft": torch.fft.fft,
+    "rfftn": torch.fft.rfftn,
+    "ihfft": torch.fft.ihfft,
+    "stft": lambda x: torch.stft(x[0].repeat(4), 4, window=WINDOW.to(x.device), return_complex=True),
+    "inv": torch.linalg.inv,
+    "inv_ex": lambda x: torch.linalg.inv_ex(x)[0],
+    "pinverse": torch.pinverse,
+    "cholesky": torch.linalg.cholesky,
+    "cholesky_solve": lambda x: torch.cholesky_solve(x, x),
+    "solve": lambda x: torch.linalg.solve(x, x),
+    "tensorsolve": lambda x: torch.linalg.tensorsolve(x, x[0]),
+    "qr": lambda x: torch.linalg.qr(x)[1].abs(),
+    "svdvals": torch.linalg.svdvals,
+    "eigvalsh": torch.linalg.eigvalsh,
+    "lstsq": lambda x: torch.linalg.lstsq(x, x)[0],
+    "matrix_rank": torch.linalg.matrix_rank,
+    "matrix_power": lambda x: torch.linalg.matrix_power(x, -1),
+    "cond": torch.linalg.cond,
+    "trace": torch.trace,
+    "quantile": lambda x: torch.quantile(x, 0.3),
+    "polar": lambda x: torch.polar(x, x),
+    "view_as_complex": lambda x: torch.view_as_complex(x.view(8, 2)),
+    "binary_cross_entropy": lambda x: F.binary_cross_entropy(x / 16, x / 16),
+    "weighted binary_cross_entropy": lambda x: F.binary_cross_entropy(x / 16, x / 16, x),
+    "ctc_loss": lambda x: F.ctc_loss(x.view(4, 2, 2), (x[:2, :1] > 0).long(), (4, 4), (1, 1)),
+    "cat": lambda x: torch.cat([x, x.float()]),
+    "stack": lambda x: torch.stack([x, x.float()]),
+    "index_copy": lambda x: x.float().index_copy(0, torch.tensor([0], device=x.device), x[1:2]),
+    "avg_pool3d": lambda x: F.avg_pool3d(x[None, None], (1, 2, 2)),
+    "max_pool3d": lambda x: F.max_pool3d(x[None, None], (1, 2, 2)),
+    "adaptive_avg_pool3d": lambda x: F.adaptive_avg_pool3d(x[None, None], 1),
+    "reflection_pad": lambda x: F.pad(x[None], (1, 1), mode="reflect"),
+    "replication_pad": lambda x: F.pad(x[None], (1, 1, 1, 1), mode="replicate"),
+}
+
+
+@pytest.mark.skipif(ASYNCHRONOUS, reason="where the CPU stands in for native's")
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32], ids=str)
+@pytest.mark.parametrize("name", AS_ON_CPU)
+def test_what_cuda_leaves_alone_is_cast_as_on_the_cpu(name, dtype):
+    x = (torch.eye(4) * 4 + torch.arange(16).view(4, 4) % 3 / 4).to(dtype)
+    x = (x + x.t()) / 2
+    results = []
+    for device in ("cpu", DEVICE):
+        with torch.autocast(device, dtype=torch.bfloat16):
+            results.append(AS_ON_CPU[name](x.to(device)))
+    assert results[1].dtype == results[0].dtype
+    torch.testing.assert_close(results[1].cpu(), results[0], rtol=1e-4, atol=1e-4)
+
+
+# What they are made of is in a list, or they are another device's.
+IN_PARTS = {"conv1d", "conv2d", "conv3d", "_addmm_activation", "_native_multi_head_attention", "mkldnn_rnn_layer"}
+ELSEWHERE = {"cudnn_convolution", "cudnn_convolution_transpose"}
+
+
+def test_every_operator_that_native_casts_is_cast():
+    def cast(name, key):
+        return torch._C._dispatch_has_kernel_for_dispatch_key(name, key)
+
+    names = [name for name in torch._C._dispatch_get_all_op_names() if name.startswith("aten::")]
+    native = {name for name in names if cast(name, "AutocastCPU") or cast(name, "AutocastCUDA")}
+    missing = {name for name in native if not cast(name, "AutocastPrivateUse1")}
+    assert len(native) > 150
+    assert {name.removeprefix("aten::").split(".")[0] for name in missing} <= IN_PARTS | ELSEWHERE
 
 
 def test_autocast_training_step_matches_native():

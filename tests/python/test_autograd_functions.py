@@ -378,3 +378,42 @@ def test_operators_have_meta_kernels(call):
         fake = call()
     for a, b in zip(real, fake, strict=True):
         assert (a.shape, a.dtype, a.stride(), a.device) == (b.shape, b.dtype, b.stride(), b.device)
+
+
+# ---- no gradient arrives ---------------------------------------------------------------------------------------------
+
+
+class Ends(torch.autograd.Function):
+    """Passes no gradient on."""
+
+    @staticmethod
+    def forward(ctx, x):
+        return x.clone()
+
+    @staticmethod
+    def backward(ctx, grad):
+        return None
+
+
+UNDEFINED = {
+    "linear": (F.linear, [(4, 3), (5, 3), (5,)]),
+    "dropout": (lambda x: F.dropout(x, 0.5), [(4, 4)]),
+    "rms norm": (lambda x, w: F.rms_norm(x, (8,), w), [(4, 8), (8,)]),
+    "cross entropy": (lambda x: F.cross_entropy(x, torch.tensor([1, 2]).to(x.device)), [(2, 5)]),
+    "attention": (F.scaled_dot_product_attention, [(1, 2, 5, 8)] * 3),
+    "layer norm": (lambda x, w, b: F.layer_norm(x, (8,), w, b), [(4, 8), (8,), (8,)]),
+    "convolution": (F.conv2d, [(1, 2, 5, 5), (3, 2, 3, 3), (3,)]),
+    "rnn cell": (lambda *p: torch.rnn_tanh_cell(p[0], p[1], p[2], p[3], p[4], p[5]), [(2, 3), (2, 4), (4, 3), (4, 4), (4,), (4,)]),
+    "lstm cell": (lambda *p: torch.lstm_cell(p[0], (p[1], p[2]), *p[3:])[0], [(2, 3), (2, 4), (2, 4), (16, 3), (16, 4), (16,), (16,)]),
+    "gru cell": (lambda *p: torch.gru_cell(*p), [(2, 3), (2, 4), (12, 3), (12, 4), (12,), (12,)]),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", UNDEFINED)
+def test_where_no_gradient_arrives_none_leaves(name):
+    """Zeros would let an optimizer decay what had no part in the loss."""
+    function, shapes = UNDEFINED[name]
+    for device in ("cpu", DEVICE):
+        leaves = [torch.randn(shape).to(device).requires_grad_() for shape in shapes]
+        (Ends.apply(function(*leaves)).sum() + 0 * leaves[0].detach().sum()).backward()
+        assert [leaf.grad for leaf in leaves] == [None] * len(leaves), device

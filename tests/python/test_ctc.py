@@ -83,6 +83,15 @@ def test_without_a_batch():
     check(lambda x, t: F.ctc_loss(x, t, [6], [2]), log_probs(6, 1, 4).detach()[:, 0], torch.tensor([1, 2]))
 
 
+@pytest.mark.parametrize("lengths", ["cpu", DEVICE])
+def test_gradient_by_transforms_with_lengths_anywhere(lengths):
+    x, targets = log_probs(6, 2, 4).detach(), torch.tensor([[1, 2], [3, 1]])
+    inputs, labels = torch.tensor([6, 5]), torch.tensor([2, 1])
+    native = torch.func.grad(lambda x: F.ctc_loss(x, targets, inputs, labels))(x)
+    ours = torch.func.grad(lambda x: F.ctc_loss(x, targets.to(DEVICE), inputs.to(lengths), labels.to(lengths)))
+    torch.testing.assert_close(ours(x.to(DEVICE)).cpu(), native, **TOLERANCE[torch.float32])
+
+
 def test_errors():
     x, targets = log_probs(3, 1, 4).detach(), torch.ones(1, 2, dtype=torch.long)
 

@@ -3,6 +3,7 @@
 import pytest
 import torch
 import torch.nn.functional as F
+from torch._subclasses import FakeTensorMode
 from twin import ASYNCHRONOUS, check, check_error
 
 FLOATS = [torch.float32, torch.float64, torch.bfloat16, torch.float16]
@@ -256,3 +257,21 @@ def test_rows_of_complex_numbers_are_renormalised(norm, dtype):
     weight = torch.randn(6, 3, dtype=dtype) * torch.tensor([3, 3, 3, 0.1, 3, 3])[:, None]
     indices = torch.tensor([[1, 3, 1], [4, 0, 1]])
     check(lambda w, i: F.embedding(i, w, max_norm=1.0, norm_type=norm), weight, indices, exact=False)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.float16], ids=str)
+@pytest.mark.parametrize("mode", ["sum", "mean", "max"])
+@pytest.mark.parametrize("padding_idx", [-1, 3])
+@pytest.mark.parametrize("include_last_offset", [False, True])
+def test_fake_bags_are_like_real_ones(dtype, mode, padding_idx, include_last_offset):
+    def likeness(weight, indices, offsets):
+        modes = {"sum": 0, "mean": 1, "max": 2}
+        results = torch._embedding_bag(
+            weight, indices, offsets, False, modes[mode], False, None, include_last_offset, padding_idx
+        )
+        return [(t.dtype, t.shape, t.stride(), t.device.type) for t in results]
+
+    tensors = [t.to("minitorch") for t in (table(dtype=dtype), INDICES, OFFSETS)]
+    with FakeTensorMode() as fake:
+        planned = likeness(*(fake.from_tensor(t) for t in tensors))
+    assert planned == likeness(*tensors)

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from tests import older_torch
-from tests.python.twin import check, check_error
+from tests.python.twin import ASYNCHRONOUS, check, check_error
 
 DEVICE = "minitorch"
 FORMATS = [
@@ -136,6 +136,7 @@ def test_a_bad_index_reads_nothing(format):
         torch.minitorch.synchronize()
 
 
+@pytest.mark.skipif(not ASYNCHRONOUS, reason="the CPU accumulates")
 def test_accumulating_is_refused(format):
     x = CODES[:3].to(DEVICE).view(format)
     with pytest.raises(NotImplementedError, match="not implemented for 'Float8"):
@@ -350,3 +351,49 @@ def test_products_that_native_refuses(dtype):
         with pytest.raises(NotImplementedError) as ours:
             fn(*(t.to(DEVICE) for t in args))
         assert str(ours.value) == str(native.value)
+
+
+@pytest.mark.skipif(ASYNCHRONOUS, reason="on the CPU only")
+def test_accumulate(format):
+    """Each sum is rounded before the next is added."""
+    if format == torch.float8_e8m0fnu:
+        check_error(lambda x: x.index_put((torch.tensor([0], device=x.device),), x[:1], True), torch.ones(3).to(format))
+        return
+    torch.manual_seed(0)
+    x, values = torch.randn(5, 3).to(format), torch.randn(40, 3).to(format)
+    index = torch.randint(-5, 5, (40,))
+    for layout in (x, x.t().contiguous().t()):
+        native = layout.clone().index_put_((index,), values, accumulate=True)
+        ours = layout.to(DEVICE).index_put_((index.to(DEVICE),), values.to(DEVICE), accumulate=True)
+        same_bytes(ours, native)
+    columns = torch.randint(3, (40,))
+    native = x.clone().index_put_((index, columns), values[0, 0], accumulate=True)
+    ours = x.to(DEVICE).index_put_((index.to(DEVICE), columns.to(DEVICE)), values[0, 0].to(DEVICE), accumulate=True)
+    same_bytes(ours, native)
+    check_error(lambda x: x.index_put((torch.tensor([5], device=x.device),), x[:1], accumulate=True), x)
+
+
+WRITTEN = {
+    "exp": torch.exp,
+    "sigmoid of integers": lambda x, out: torch.sigmoid(x.to(torch.int64), out=out),
+    "add": lambda x, out: torch.add(x, x.t().contiguous().t(), out=out),
+    "add a number": lambda x, out: torch.add(x, 1.5, out=out),
+    "integers and floats": lambda x, out: torch.mul(x.to(torch.int32), x, out=out),
+    "broadcast": lambda x, out: torch.div(x[0], x, out=out),
+    "compare": lambda x, out: torch.lt(x, x.flip(0), out=out),
+    "pow": lambda x, out: torch.pow(x, 3, out=out),
+    "lerp": lambda x, out: torch.lerp(x, x.flip(0), 0.25, out=out),
+    "addcmul": lambda x, out: torch.addcmul(x, x, x, value=0.5, out=out),
+    "logical_and": lambda x, out: torch.logical_and(x, x, out=out),
+}
+
+
+@pytest.mark.parametrize("name", WRITTEN)
+def test_written_by_pointwise_operators(name, format):
+    torch.manual_seed(0)
+    for dtype in (torch.float32, torch.float64, torch.bfloat16):
+        x = torch.randn(5, 6).abs().to(dtype)
+        native, ours = torch.zeros(6, 5).to(format).t(), torch.zeros(6, 5, device=DEVICE).to(format).t()
+        WRITTEN[name](x, out=native)
+        WRITTEN[name](x.to(DEVICE), out=ours)
+        same_bytes(ours, native)

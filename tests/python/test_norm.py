@@ -220,6 +220,7 @@ def variants(x, w, b, m, v):
     yield aten._native_batch_norm_legit_no_training(x, w, b, m, v, 0.1, 1e-5)
     yield aten._native_batch_norm_legit_functional(x, w, b, m, v, True, 0.1, 1e-5)
     yield aten._batch_norm_with_update(x, w, b, m, v, 0.1, 1e-5)[:3]
+    yield aten._batch_norm_no_update(x, w, b, m, v, 0.1, 1e-5)
     yield aten._batch_norm_with_update_functional(x, w, b, m, v, 0.1, 1e-5)[:3]
     yield aten.batch_norm_update_stats(x, m, v, 0.2)
     empty = [torch.empty(0, device=x.device) for _ in range(3)]
@@ -239,7 +240,7 @@ def test_batch_norm_variants():
             assert a.dtype == e.dtype and a.stride() == e.stride()
             close(a, e, torch.float32)
         count += 1
-    assert count == 11
+    assert count == 12
 
 
 def test_batch_norm_backward_masks():
@@ -460,3 +461,23 @@ def test_group_norm_of_nothing(shape, dtype):
         grads.append([t.grad.cpu() for t in (x, weight, bias)])
     for ours, native in zip(grads[1], grads[0], strict=True):
         torch.testing.assert_close(ours, native, equal_nan=True)
+
+
+@pytest.mark.parametrize("norm", ["batch", "group", "instance", "layer"])
+@pytest.mark.parametrize("last", [False, True], ids=["contiguous", "channels last"])
+@pytest.mark.parametrize("border", [0.0, 1e4])
+def test_a_border_far_from_the_rest(norm, last, border):
+    """The first and the last elements tell nothing of the others: sums that began from them would lose the variance."""
+    x = torch.randn(8, 4, 160, 160, generator=torch.Generator().manual_seed(0)) + 50
+    x[:, :, 0, :2] = border
+    x[:, :, -1, -2:] = border
+    x = x.to(memory_format=torch.channels_last if last else torch.contiguous_format)
+    apply = {
+        "batch": lambda t: torch.nn.functional.batch_norm(t, None, None, training=True),
+        "group": lambda t: torch.nn.functional.group_norm(t, 2),
+        "instance": torch.nn.functional.instance_norm,
+        "layer": lambda t: torch.nn.functional.layer_norm(t, t.shape[1:]),
+    }[norm]
+    exact = apply(x.double())
+    error = (apply(x.to("minitorch")).cpu() - exact).abs().max() / exact.abs().max()
+    assert error < 2e-6

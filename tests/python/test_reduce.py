@@ -336,3 +336,17 @@ def test_a_real_sum_of_complex_numbers_warns(reduce):
 def test_an_empty_complex_mean_is_nan_in_both_parts():
     check(lambda t: torch.view_as_real(t.mean()), torch.zeros(0, dtype=torch.complex64))
     check(lambda t: torch.view_as_real(t.mean(0)), torch.zeros(0, 2, dtype=torch.complex128))
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16, torch.float16], ids=str)
+@pytest.mark.parametrize(
+    "values", [[math.inf], [-math.inf], [math.nan], [math.inf, 1.0], [math.inf, math.inf]], ids=str
+)
+def test_moments_of_infinities(values, dtype):
+    x = torch.tensor(values, dtype=dtype).repeat(3, 1)
+    for name in ("var", "std", "var_mean", "std_mean"):
+        op = getattr(torch, name)
+        check(lambda x, op=op: op(x, dim=1), x)
+        check(lambda x, op=op: op(x, dim=1, correction=0, keepdim=True), x)
+        check(lambda x, op=op: op(x, dim=0, correction=0), x[:1].t())
+        check(lambda x, op=op: op(x), x[0])

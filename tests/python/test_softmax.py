@@ -109,3 +109,18 @@ def test_masked_softmax():
             g.to("minitorch"), y.to("minitorch"), full.to("minitorch"), dim
         )
         torch.testing.assert_close(actual.cpu(), expected, equal_nan=True)
+
+
+@pytest.mark.parametrize("shape", [(2, 8, 1024), (2, 8, 3), (3, 5000, 2), (4, 7), (3, 2000)], ids=str)
+@pytest.mark.parametrize("value", [float("inf"), float("-inf"), float("nan")])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16], ids=str)
+def test_infinities(shape, value, dtype):
+    """Rows, tiles of columns and slices of a thread alike: where one is infinite, what native makes of the others."""
+    x = torch.randn(shape, generator=torch.Generator().manual_seed(0)).to(dtype)
+    x[0, 3 if shape[1] > 3 else 0] = value
+    x[-1] = value
+    for f in (torch.softmax, torch.log_softmax):
+        for dim in (1, -1):
+            found, native = f(x.to("minitorch"), dim).cpu(), f(x, dim)
+            assert torch.equal(found.isfinite(), native.isfinite()) and torch.equal(found.isnan(), native.isnan())
+            close(found, f(x.double(), dim).to(dtype), dtype, 2)

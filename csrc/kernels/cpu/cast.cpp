@@ -139,41 +139,40 @@ void transpose_copy(const PointwiseView& v, int k) {
   const int64_t n = v.sizes[0], m = v.sizes[k], in_step = v.strides[1][0], out_step = v.strides[0][k];
   const int64_t across = (n + kTile - 1) / kTile, down = (m + kTile - 1) / kTile;
   const int64_t outer = v.numel / (n * m);
-  parallel_for(outer * across * down, std::max<int64_t>(1, kGrainSize / (kTile * kTile)),
-               [&](int64_t begin, int64_t end) {
-                 for (int64_t task = begin; task < end; task++) {
-                   const int64_t j0 = task % down * kTile, i0 = task / down % across * kTile;
-                   int64_t rest = task / (down * across);
-                   char* out = v.data[0];
-                   const char* in = v.data[1];
-                   for (int d = 1; d < v.ndim; d++) {
-                     if (d == k) continue;
-                     out += rest % v.sizes[d] * v.strides[0][d];
-                     in += rest % v.sizes[d] * v.strides[1][d];
-                     rest /= v.sizes[d];
-                   }
-                   for (int64_t j = j0; j < std::min(j0 + kTile, m); j += kSide) {
-                     for (int64_t i = i0; i < std::min(i0 + kTile, n); i += kSide) {
-                       const int64_t rows = std::min(kSide, n - i), columns = std::min(kSide, m - j);
-                       alignas(64) T square[kSide][kSide];
-                       const char* from = in + i * in_step + j * static_cast<int64_t>(sizeof(T));
-                       char* to = out + i * static_cast<int64_t>(sizeof(T)) + j * out_step;
-                       if (rows == kSide && columns == kSide) {
-                         for (int64_t r = 0; r < kSide; r++) memcpy(square[r], from + r * in_step, 64);
-                         for (int64_t c = 0; c < kSide; c++) {
-                           alignas(64) T line[kSide];
-                           for (int64_t r = 0; r < kSide; r++) line[r] = square[r][c];
-                           memcpy(to + c * out_step, line, 64);
-                         }
-                       } else {
-                         for (int64_t c = 0; c < columns; c++)
-                           for (int64_t r = 0; r < rows; r++)
-                             memcpy(to + c * out_step + r * sizeof(T), from + r * in_step + c * sizeof(T), sizeof(T));
-                       }
-                     }
-                   }
-                 }
-               });
+  parallel_for(outer * across * down, grain_of(kTile * kTile), [&](int64_t begin, int64_t end) {
+    for (int64_t task = begin; task < end; task++) {
+      const int64_t j0 = task % down * kTile, i0 = task / down % across * kTile;
+      int64_t rest = task / (down * across);
+      char* out = v.data[0];
+      const char* in = v.data[1];
+      for (int d = 1; d < v.ndim; d++) {
+        if (d == k) continue;
+        out += rest % v.sizes[d] * v.strides[0][d];
+        in += rest % v.sizes[d] * v.strides[1][d];
+        rest /= v.sizes[d];
+      }
+      for (int64_t j = j0; j < std::min(j0 + kTile, m); j += kSide) {
+        for (int64_t i = i0; i < std::min(i0 + kTile, n); i += kSide) {
+          const int64_t rows = std::min(kSide, n - i), columns = std::min(kSide, m - j);
+          alignas(64) T square[kSide][kSide];
+          const char* from = in + i * in_step + j * static_cast<int64_t>(sizeof(T));
+          char* to = out + i * static_cast<int64_t>(sizeof(T)) + j * out_step;
+          if (rows == kSide && columns == kSide) {
+            for (int64_t r = 0; r < kSide; r++) memcpy(square[r], from + r * in_step, 64);
+            for (int64_t c = 0; c < kSide; c++) {
+              alignas(64) T line[kSide];
+              for (int64_t r = 0; r < kSide; r++) line[r] = square[r][c];
+              memcpy(to + c * out_step, line, 64);
+            }
+          } else {
+            for (int64_t c = 0; c < columns; c++)
+              for (int64_t r = 0; r < rows; r++)
+                memcpy(to + c * out_step + r * sizeof(T), from + r * in_step + c * sizeof(T), sizeof(T));
+          }
+        }
+      }
+    }
+  });
 }
 
 // The dimension along which the input is contiguous, if the copy is a transposition worth its own loop; else 0.

@@ -224,7 +224,7 @@ void gather_depthwise_last(const Gather& g) {
   const int64_t inside = ceil_div(-least, g.step[2]);
   const int64_t inside_end =
       g.source_size[2] > most ? min64(g.count[2], (g.source_size[2] - 1 - most) / g.step[2] + 1) : 0;
-  parallel_for(g.batch * g.count[0] * g.count[1], ceil_div(kGrainSize, work), [&](int64_t begin, int64_t end) {
+  parallel_for(g.batch * g.count[0] * g.count[1], grain_of(work), [&](int64_t begin, int64_t end) {
     Line* const line = scratch<Line>(Scratch::rows, lines + 1);
     const S* const source = reinterpret_cast<const S*>(g.source.data);
     for (int64_t row = begin; row < end; row++) {

@@ -86,7 +86,7 @@ void filter_planes(const Gather& g) {
   const int64_t bands = planes >= num_threads() ? 1 : ceil_div(num_threads(), planes);
   const int64_t band = ceil_div(ceil_div(g.count[1], bands), kTogether) * kTogether;
   const int64_t work = band * g.count[2] * kHeight * columns;
-  parallel_for(planes * bands, max64(1, kGrainSize / work), [&](int64_t begin, int64_t end) {
+  parallel_for(planes * bands, grain_of(work), [&](int64_t begin, int64_t end) {
     E* const weight = scratch<E>(Scratch::packed_a, columns * kHeight);
     for (int64_t i = begin; i < end; i++) {
       const int64_t group = i / bands % g.groups, n = i / bands / g.groups, y0 = i % bands * band;

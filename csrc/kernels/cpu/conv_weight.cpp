@@ -157,7 +157,7 @@ void weight_dense(const Gather& g) {
       add_item<S>(g, plan.stage, plan.items.get(g, i), plan.items, group, plan.offset, depth, chunk, to, i == i0);
   });
   S* const weight = reinterpret_cast<S*>(g.weight.data);
-  parallel_for(g.groups * g.rows, max64(1, kGrainSize / depth), [&](int64_t begin, int64_t end) {
+  parallel_for(g.groups * g.rows, grain_of(depth), [&](int64_t begin, int64_t end) {
     for (int64_t r = begin; r < end; r++) {
       E* const row = sums + r * depth;
       for (int64_t p = 1; p < parts; p++)

@@ -143,7 +143,7 @@ void weight_direct(const Gather& g) {
       add_item<S>(g, plan.stage, plan.items.get(g, i), plan.items, group, plan.offset, depth, to, i == i0);
   });
   S* const weight = reinterpret_cast<S*>(g.weight.data);
-  parallel_for(g.groups * g.rows, max64(1, kGrainSize / depth), [&](int64_t begin, int64_t end) {
+  parallel_for(g.groups * g.rows, grain_of(depth), [&](int64_t begin, int64_t end) {
     for (int64_t i = begin; i < end; i++) {
       const int64_t group = i / g.rows, r = i % g.rows, panel = r / kColumns<E> * kColumns<E>;
       const int64_t pitch = g.rows - panel <= kStep ? kStep : kColumns<E>;

@@ -21,10 +21,8 @@ void with_type(const char* name, DType dtype, const F& f) {
   if (!dispatch(gemm::storage_dtype(dtype), ConvTypes{}, f)) missing_kernel(name, name_of(dtype));
 }
 
-bool is_pointwise(const ConvArgs& a) {
-  for (int d = 0; d < 3; d++)
-    if (a.kernel[d] != 1 || a.stride[d] != 1 || a.padding[d] != 0) return false;
-  return is_linear(a.in_size, a.input.strides) && is_linear(a.out_size, a.output.strides);
+bool is_product(const ConvArgs& a) {
+  return is_pointwise(a) && is_linear(a.in_size, a.input.strides) && is_linear(a.out_size, a.output.strides);
 }
 
 // to = weight * from at every position; weight is (rows x depth) within a group.
@@ -98,7 +96,7 @@ void forward(const ConvArgs& a) {
   if (a.batch == 0) return;
   if (is_far(a)) return conv_reference_kernel(0, a);
   const int64_t rows = a.out_channels / a.groups, depth = a.in_channels / a.groups;
-  if (is_pointwise(a) && !(depth == 1 && rows <= 2))
+  if (is_product(a) && !(depth == 1 && rows <= 2))
     return pointwise(a, a.input, a.output, rows, depth, a.weight.strides[0], a.weight.strides[1]);
   gather("conv_forward", a, forward_gather(a));
 }
@@ -124,7 +122,7 @@ void gather_woven(const ConvArgs& a, int64_t r0, int64_t r1) {
   }
   const S* const from = memory.get();
   const ConvTensor& target = phase.target;
-  parallel_for(rows, max64(1, kGrainSize / width), [&](int64_t begin, int64_t end) {
+  parallel_for(rows, grain_of(width), [&](int64_t begin, int64_t end) {
     for (int64_t i = begin; i < end; i++) {
       const int64_t h = i % heights, d = i / heights % depths, c = i / heights / depths % a.in_channels;
       S* const to = reinterpret_cast<S*>(target.data) + i / heights / depths / a.in_channels * target.strides[0] +
@@ -145,7 +143,7 @@ void backward_input(const ConvArgs& a) {
   if (a.batch == 0) return;
   if (is_far(a)) return conv_reference_kernel(1, a);
   const int64_t rows = a.in_channels / a.groups, depth = a.out_channels / a.groups;
-  if (is_pointwise(a) && !(depth == 1 && rows <= 2))
+  if (is_product(a) && !(depth == 1 && rows <= 2))
     return pointwise(a, a.output, a.input, rows, depth, a.weight.strides[1], a.weight.strides[0]);
   const bool woven = a.stride[2] > 1 && a.input.strides[4] == 1;
   const auto phases = [&](int d) { return min64(a.stride[d], a.in_size[d]); };

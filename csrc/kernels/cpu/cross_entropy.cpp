@@ -96,7 +96,7 @@ class Rows {
 
   template <class F>
   void parallel_rows(const F& f) const {
-    parallel_for(a_.rows, std::max<int64_t>(1, kGrainSize / 8 / std::max<int64_t>(1, a_.classes)), f);
+    parallel_for(a_.rows, grain_of(8 * a_.classes), f);
   }
   template <class F>
   void for_each_row(const F& f) const {

@@ -136,15 +136,14 @@ void for_samples(const char* name, const CtcArgs& a, const F& f) {
   const bool done = dispatch(a.dtype, FloatTypes{}, [&](auto tag) {
     using T = typename decltype(tag)::type;
     const int64_t work = a.time * (10 * a.states + a.classes);
-    parallel_for(a.batch, std::max<int64_t>(1, kGrainSize / 4 / std::max<int64_t>(1, work)),
-                 [&](int64_t begin, int64_t end) {
-                   Room<T> room(a.states);
-                   Scratch<T> sums(a.classes);
-                   for (int64_t b = begin; b < end; b++) {
-                     const Sample<T> sample(a, b, room.classes.get(), room.skips.get());
-                     f(sample, b, room, sums.get());
-                   }
-                 });
+    parallel_for(a.batch, grain_of(4 * work), [&](int64_t begin, int64_t end) {
+      Room<T> room(a.states);
+      Scratch<T> sums(a.classes);
+      for (int64_t b = begin; b < end; b++) {
+        const Sample<T> sample(a, b, room.classes.get(), room.skips.get());
+        f(sample, b, room, sums.get());
+      }
+    });
   });
   if (!done) missing_kernel(name, name_of(a.dtype));
 }

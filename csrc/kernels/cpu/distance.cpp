@@ -70,7 +70,7 @@ MT_INLINE void turned_distances(const N& norm, const T* a, const TurnedRows<T>& 
 }
 MT_INLINE bool is_turned(int64_t m, int64_t rows) { return m <= kTurnedElements && rows >= 8; }
 
-int64_t grain(int64_t m) { return std::max<int64_t>(1, kGrainSize / 4 / std::max<int64_t>(1, m)); }
+int64_t grain(int64_t m) { return grain_of(4 * m); }
 
 // Where the pairs that begin with row i start, less i + 1: pair (i, j) is at pair_base + j.
 MT_INLINE int64_t pair_base(int64_t i, int64_t n) { return i * (2 * n - i - 1) / 2 - i - 1; }

@@ -41,7 +41,7 @@ void backward_typed(const EmbeddingBackwardArgs& a) {
   const T* const grad = reinterpret_cast<const T*>(a.grad);
   const T* const sample_weights = reinterpret_cast<const T*>(a.sample_weights);
   const bool weighted = a.sample_weights != nullptr || a.bag_sizes != nullptr;
-  parallel_for(a.rows, std::max<int64_t>(1, kGrainSize / std::max<int64_t>(1, a.dim)), [&](int64_t begin, int64_t end) {
+  parallel_for(a.rows, grain_of(a.dim), [&](int64_t begin, int64_t end) {
     for (int64_t r = begin; r < end; r++) {
       T* const out = reinterpret_cast<T*>(a.out) + r * a.dim;
       if (lists.first[r] < 0) {

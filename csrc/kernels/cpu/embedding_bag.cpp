@@ -97,7 +97,7 @@ template <class T>
 void bag_typed(const EmbeddingBagArgs& a) {
   using C = compute_t<T>;
   const int64_t per_bag = std::max<int64_t>(1, a.count / std::max<int64_t>(1, a.bags)) * std::max<int64_t>(1, a.dim);
-  parallel_for(a.bags, std::max<int64_t>(1, kGrainSize / per_bag), [&](int64_t first_bag, int64_t last_bag) {
+  parallel_for(a.bags, grain_of(per_bag), [&](int64_t first_bag, int64_t last_bag) {
     for (int64_t b = first_bag; b < last_bag; b++) {
       const int64_t begin = a.offsets[b], end = b + 1 < a.bags ? a.offsets[b + 1] : a.end;
       int64_t size = 0;
@@ -148,18 +148,17 @@ void max_backward_typed(const EmbeddingBagMaxBackwardArgs& a) {
   using C = compute_t<T>;
   const T* const grad = reinterpret_cast<const T*>(a.grad);
   T* const out = reinterpret_cast<T*>(a.out);
-  parallel_for(a.dim, std::max<int64_t>(16, kGrainSize / std::max<int64_t>(1, a.bags)),
-               [&](int64_t begin, int64_t end) {
-                 for (int64_t b = 0; b < a.bags; b++) {
-                   if (a.bag_sizes[b] == 0) continue;
-                   for (int64_t d = begin; d < end; d++) {
-                     const int64_t row = a.max_indices[b * a.dim + d];
-                     if (row < 0 || row >= a.rows) continue;
-                     T& sum = out[row * a.dim + d];
-                     sum = static_cast<T>(static_cast<C>(sum) + static_cast<C>(grad[b * a.dim + d]));
-                   }
-                 }
-               });
+  parallel_for(a.dim, std::max<int64_t>(16, grain_of(a.bags)), [&](int64_t begin, int64_t end) {
+    for (int64_t b = 0; b < a.bags; b++) {
+      if (a.bag_sizes[b] == 0) continue;
+      for (int64_t d = begin; d < end; d++) {
+        const int64_t row = a.max_indices[b * a.dim + d];
+        if (row < 0 || row >= a.rows) continue;
+        T& sum = out[row * a.dim + d];
+        sum = static_cast<T>(static_cast<C>(sum) + static_cast<C>(grad[b * a.dim + d]));
+      }
+    }
+  });
 }
 
 void max_backward(const EmbeddingBagMaxBackwardArgs& a) {
@@ -171,26 +170,25 @@ template <class T>
 void sample_weights_typed(const SampleWeightsBackwardArgs& a) {
   using C = compute_t<T>;
   constexpr int64_t kLanes = 16;
-  parallel_for(
-      a.count, std::max<int64_t>(1, kGrainSize / std::max<int64_t>(1, a.dim)), [&](int64_t begin, int64_t end) {
-        for (int64_t i = begin; i < end; i++) {
-          const T* const g = reinterpret_cast<const T*>(a.grad) + a.bags[i] * a.grad_strides[0];
-          const T* const w = reinterpret_cast<const T*>(a.weight) + a.indices[i] * a.weight_strides[0];
-          C total(0);
-          if (a.indices[i] != a.padding_idx) {
-            C lanes[kLanes] = {};
-            int64_t d = 0;
-            for (; d + kLanes <= a.dim; d += kLanes)
-              for (int64_t k = 0; k < kLanes; k++)
-                lanes[k] +=
-                    static_cast<C>(g[(d + k) * a.grad_strides[1]]) * static_cast<C>(w[(d + k) * a.weight_strides[1]]);
-            for (; d < a.dim; d++)
-              total += static_cast<C>(g[d * a.grad_strides[1]]) * static_cast<C>(w[d * a.weight_strides[1]]);
-            for (int64_t k = 0; k < kLanes; k++) total += lanes[k];
-          }
-          reinterpret_cast<T*>(a.out)[i] = static_cast<T>(total);
-        }
-      });
+  parallel_for(a.count, grain_of(a.dim), [&](int64_t begin, int64_t end) {
+    for (int64_t i = begin; i < end; i++) {
+      const T* const g = reinterpret_cast<const T*>(a.grad) + a.bags[i] * a.grad_strides[0];
+      const T* const w = reinterpret_cast<const T*>(a.weight) + a.indices[i] * a.weight_strides[0];
+      C total(0);
+      if (a.indices[i] != a.padding_idx) {
+        C lanes[kLanes] = {};
+        int64_t d = 0;
+        for (; d + kLanes <= a.dim; d += kLanes)
+          for (int64_t k = 0; k < kLanes; k++)
+            lanes[k] +=
+                static_cast<C>(g[(d + k) * a.grad_strides[1]]) * static_cast<C>(w[(d + k) * a.weight_strides[1]]);
+        for (; d < a.dim; d++)
+          total += static_cast<C>(g[d * a.grad_strides[1]]) * static_cast<C>(w[d * a.weight_strides[1]]);
+        for (int64_t k = 0; k < kLanes; k++) total += lanes[k];
+      }
+      reinterpret_cast<T*>(a.out)[i] = static_cast<T>(total);
+    }
+  });
 }
 
 void sample_weights_backward(const SampleWeightsBackwardArgs& a) {

@@ -359,7 +359,7 @@ void mirror(const TensorView& out, uint64_t mirrored) {
   if (n <= first || out.numel == 0) return;
   const auto fill = [&](auto tag) {
     using C = typename decltype(tag)::type;
-    parallel_for(out.numel / n, gemm::max64(1, kGrainSize / n), [&](int64_t begin, int64_t end) {
+    parallel_for(out.numel / n, grain_of(n), [&](int64_t begin, int64_t end) {
       for (int64_t i = begin; i < end; i++) {
         int64_t to = 0, from = 0, rest = i;
         for (int d = last - 1; d >= 0; d--) {

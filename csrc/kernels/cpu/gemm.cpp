@@ -119,7 +119,7 @@ void multiply_range(const Problem<S>& p, int64_t i0, int64_t i1, int64_t j0, int
 // k = 1: every element is one product, and what counts is to write them once.
 template <class S>
 void outer_product(const Problem<S>& p) {
-  parallel_for(p.m, ceil_div(kGrainSize, p.n), [&](int64_t begin, int64_t end) {
+  parallel_for(p.m, grain_of(p.n), [&](int64_t begin, int64_t end) {
     for (int64_t i = begin; i < end; i++) {
       const S x = p.out.alpha * p.a[i * p.a_row];
       const S* const y = p.b;

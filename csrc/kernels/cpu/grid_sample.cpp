@@ -73,13 +73,12 @@ MT_INLINE compute_t<T> pixel_at(const T* x, int64_t offset) {
 template <class F>
 void for_blocks(const GridSampleArgs& a, int64_t work, const F& f) {
   const int64_t points = a.out[0] * a.out[1] * a.out[2], blocks = (points + kPoints - 1) / kPoints;
-  parallel_for(a.n * blocks, std::max<int64_t>(1, kGrainSize / 4 / (kPoints * std::max<int64_t>(1, work))),
-               [&](int64_t begin, int64_t end) {
-                 for (int64_t b = begin; b < end; b++) {
-                   const int64_t first = b % blocks * kPoints;
-                   f(b / blocks, first, static_cast<int>(std::min<int64_t>(kPoints, points - first)));
-                 }
-               });
+  parallel_for(a.n * blocks, grain_of(4 * kPoints * work), [&](int64_t begin, int64_t end) {
+    for (int64_t b = begin; b < end; b++) {
+      const int64_t first = b % blocks * kPoints;
+      f(b / blocks, first, static_cast<int>(std::min<int64_t>(kPoints, points - first)));
+    }
+  });
 }
 
 template <class T, int K, int D, class Index>

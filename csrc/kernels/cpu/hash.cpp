@@ -60,7 +60,7 @@ void xor_hash(const PointwiseView& v) {
     return;
   }
   const int64_t slice = v.numel / v.sizes[split];
-  parallel_for(v.sizes[split], std::max<int64_t>(1, kGrainSize / slice), [&](int64_t begin, int64_t end) {
+  parallel_for(v.sizes[split], grain_of(slice), [&](int64_t begin, int64_t end) {
     PointwiseView part = v;
     for (int k = 0; k < 2; k++) part.data[k] += begin * v.strides[k][split];
     part.sizes[split] = end - begin;

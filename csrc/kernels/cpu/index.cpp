@@ -68,7 +68,7 @@ void read(const IndexArgs& a) {
       in_stride == sizeof(T)) {
     // Rows picked from a table, or from each of several: short ones should cost no more than their bytes.
     const int64_t bytes = a.sizes[0] * sizeof(T), inner = a.sizes[1], outer = a.ndim == 3 ? a.sizes[2] : 1;
-    parallel_for(inner * outer, std::max<int64_t>(1, kGrainSize / a.sizes[0]), [&](int64_t begin, int64_t end) {
+    parallel_for(inner * outer, grain_of(a.sizes[0]), [&](int64_t begin, int64_t end) {
       for (int64_t o = begin / inner, r = begin % inner; begin < end; o++, r = 0) {
         const int64_t last = std::min(inner, r + end - begin);
         const auto start = [&](const int64_t* strides) { return o == 0 ? 0 : o * strides[2]; };

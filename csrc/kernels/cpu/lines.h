@@ -53,7 +53,7 @@ class Lines {
     width = std::min(width, run);
     const int64_t tiles = (run + width - 1) / width, total = lines_ / run * tiles;
     const int64_t work = std::max<int64_t>(length_ * width * cost, 1);
-    parallel_for(total, std::max<int64_t>(kGrainSize / work, 1), [&](int64_t begin, int64_t end) {
+    parallel_for(total, grain_of(work), [&](int64_t begin, int64_t end) {
       for (int64_t t = begin; t < end; t++) {
         const int64_t first = t % tiles * width;
         int64_t rest = t / tiles;

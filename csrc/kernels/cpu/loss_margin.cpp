@@ -16,7 +16,7 @@ bool report(const MarginArgs& a, int64_t target) {
   return false;
 }
 
-int64_t grain(const MarginArgs& a) { return std::max<int64_t>(1, kGrainSize / 4 / std::max<int64_t>(1, a.classes)); }
+int64_t grain(const MarginArgs& a) { return grain_of(4 * a.classes); }
 
 // Stores the losses of the rows, or their sum or mean.
 template <class T>

@@ -107,7 +107,7 @@ void backward(const NllArgs& a) {
     shared = -static_cast<C>(grad[0]);
     if (a.reduction == LossReduction::mean) shared /= static_cast<C>(*static_cast<const T*>(a.total_weight));
   }
-  parallel_for(a.n, std::max<int64_t>(1, kGrainSize / std::max<int64_t>(1, sample)), [&](int64_t begin, int64_t end) {
+  parallel_for(a.n, grain_of(sample), [&](int64_t begin, int64_t end) {
     std::memset(static_cast<void*>(grad_input + begin * sample), 0,
                 static_cast<size_t>((end - begin) * sample) * sizeof(T));
     for_targets<Target>(

@@ -70,15 +70,14 @@ void evaluate_planes(const BatchNormArgs& a) {
   const int64_t hw = a.spatial;
   Scratch<typename Channels<T>::Affine> affine(a.c);
   for (int64_t c = 0; c < a.c; c++) affine[c] = channels.from_running(c);
-  parallel_for(a.n * a.c, std::max<int64_t>(1, kGrainSize / 2 / std::max<int64_t>(1, hw)),
-               [&](int64_t begin, int64_t end) {
-                 const Reader<T> xs(a.x, a.dtype, hw);
-                 const Writer<T> ys(a.y, a.dtype, hw);
-                 for (int64_t plane = begin; plane < end; plane++) {
-                   normalise_row(ys.row(plane * hw), xs.row(plane * hw, hw), hw, affine[plane % a.c]);
-                   ys.commit(plane * hw, hw);
-                 }
-               });
+  parallel_for(a.n * a.c, grain_of(2 * hw), [&](int64_t begin, int64_t end) {
+    const Reader<T> xs(a.x, a.dtype, hw);
+    const Writer<T> ys(a.y, a.dtype, hw);
+    for (int64_t plane = begin; plane < end; plane++) {
+      normalise_row(ys.row(plane * hw), xs.row(plane * hw, hw), hw, affine[plane % a.c]);
+      ys.commit(plane * hw, hw);
+    }
+  });
 }
 
 // The planes of one channel at a time. A channel stored in another dtype is converted once for all passes if it is
@@ -113,35 +112,34 @@ template <class T>
 void train_planes(const BatchNormArgs& a) {
   const Channels<T> channels(a);
   const int64_t hw = a.spatial, sample = a.c * hw;
-  parallel_for(
-      a.c, std::max<int64_t>(1, kGrainSize / 4 / std::max<int64_t>(1, a.n * hw)), [&](int64_t begin, int64_t end) {
-        ChannelReader<T> xs(a.x, a.dtype, a.n, a.c, hw);
-        const Writer<T> ys(a.y, a.dtype, hw);
-        for (int64_t c = begin; c < end; c++) {
-          xs.open(c);
-          double sum = 0, squares = 0;
-          for (int64_t n = 0; n < a.n; n++) {
-            const T* x = xs.plane(n);
-            add_sums<T, 1>(hw, &sum,
-                           [&](auto tag, int64_t i, auto* acc) { acc[0] += at<typename decltype(tag)::type>(x, i); });
-          }
-          const T mean = static_cast<T>(sum / static_cast<double>(a.n * hw));
-          for (int64_t n = 0; n < a.n; n++) {
-            const T* x = xs.plane(n);
-            add_sums<T, 1>(hw, &squares, [&](auto tag, int64_t i, auto* acc) {
-              const auto d = at<typename decltype(tag)::type>(x, i) - mean;
-              acc[0] += d * d;
-            });
-          }
-          const auto f = channels.from_batch(c, mean, squares);
-          if (a.y == nullptr) continue;
-          for (int64_t n = 0; n < a.n; n++) {
-            const int64_t offset = n * sample + c * hw;
-            normalise_row(ys.row(offset), xs.plane(n), hw, f);
-            ys.commit(offset, hw);
-          }
-        }
-      });
+  parallel_for(a.c, grain_of(4 * a.n * hw), [&](int64_t begin, int64_t end) {
+    ChannelReader<T> xs(a.x, a.dtype, a.n, a.c, hw);
+    const Writer<T> ys(a.y, a.dtype, hw);
+    for (int64_t c = begin; c < end; c++) {
+      xs.open(c);
+      double sum = 0, squares = 0;
+      for (int64_t n = 0; n < a.n; n++) {
+        const T* x = xs.plane(n);
+        add_sums<T, 1>(hw, &sum,
+                       [&](auto tag, int64_t i, auto* acc) { acc[0] += at<typename decltype(tag)::type>(x, i); });
+      }
+      const T mean = static_cast<T>(sum / static_cast<double>(a.n * hw));
+      for (int64_t n = 0; n < a.n; n++) {
+        const T* x = xs.plane(n);
+        add_sums<T, 1>(hw, &squares, [&](auto tag, int64_t i, auto* acc) {
+          const auto d = at<typename decltype(tag)::type>(x, i) - mean;
+          acc[0] += d * d;
+        });
+      }
+      const auto f = channels.from_batch(c, mean, squares);
+      if (a.y == nullptr) continue;
+      for (int64_t n = 0; n < a.n; n++) {
+        const int64_t offset = n * sample + c * hw;
+        normalise_row(ys.row(offset), xs.plane(n), hw, f);
+        ys.commit(offset, hw);
+      }
+    }
+  });
   channels.commit();
 }
 
@@ -251,46 +249,45 @@ template <class T>
 void backward_planes(const BatchNormBackwardArgs& a) {
   const Gradients<T> gradients(a);
   const int64_t hw = a.spatial, sample = a.c * hw;
-  parallel_for(a.c, std::max<int64_t>(1, kGrainSize / 4 / std::max<int64_t>(1, a.n * hw)),
-               [&](int64_t begin, int64_t end) {
-                 ChannelReader<T> xs(a.x, a.dtype, a.n, a.c, hw), dys(a.dy, a.dtype, a.n, a.c, hw);
-                 const Writer<T> dxs(a.dx, a.dtype, hw);
-                 for (int64_t c = begin; c < end; c++) {
-                   const T mean = gradients.mean.get()[c];
-                   xs.open(c);
-                   dys.open(c);
-                   double s[2] = {};
-                   for (int64_t n = 0; n < a.n; n++) {
-                     const T *x = xs.plane(n), *dy = dys.plane(n);
-                     add_sums<T, 2>(hw, s, [&](auto tag, int64_t i, auto* acc) {
-                       using V = typename decltype(tag)::type;
-                       const V d = at<V>(dy, i);
-                       acc[0] += d;
-                       acc[1] += d * (at<V>(x, i) - mean);
-                     });
-                   }
-                   const auto t = gradients.channel(c, s[0], s[1]);
-                   if (a.dx == nullptr) continue;
-                   for (int64_t n = 0; n < a.n; n++) {
-                     const int64_t offset = n * sample + c * hw;
-                     const T* dy = dys.plane(n);
-                     T* dx = dxs.row(offset);
-                     if (a.training) {
-                       const T* x = xs.plane(n);
-                       map<T>(hw, [&](auto tag, int64_t i) {
-                         using V = typename decltype(tag)::type;
-                         put<T, V>(dx, i, (at<V>(dy, i) - t.average - (at<V>(x, i) - t.mean) * t.slope) * t.scale);
-                       });
-                     } else {
-                       map<T>(hw, [&](auto tag, int64_t i) {
-                         using V = typename decltype(tag)::type;
-                         put<T, V>(dx, i, at<V>(dy, i) * t.scale);
-                       });
-                     }
-                     dxs.commit(offset, hw);
-                   }
-                 }
-               });
+  parallel_for(a.c, grain_of(4 * a.n * hw), [&](int64_t begin, int64_t end) {
+    ChannelReader<T> xs(a.x, a.dtype, a.n, a.c, hw), dys(a.dy, a.dtype, a.n, a.c, hw);
+    const Writer<T> dxs(a.dx, a.dtype, hw);
+    for (int64_t c = begin; c < end; c++) {
+      const T mean = gradients.mean.get()[c];
+      xs.open(c);
+      dys.open(c);
+      double s[2] = {};
+      for (int64_t n = 0; n < a.n; n++) {
+        const T *x = xs.plane(n), *dy = dys.plane(n);
+        add_sums<T, 2>(hw, s, [&](auto tag, int64_t i, auto* acc) {
+          using V = typename decltype(tag)::type;
+          const V d = at<V>(dy, i);
+          acc[0] += d;
+          acc[1] += d * (at<V>(x, i) - mean);
+        });
+      }
+      const auto t = gradients.channel(c, s[0], s[1]);
+      if (a.dx == nullptr) continue;
+      for (int64_t n = 0; n < a.n; n++) {
+        const int64_t offset = n * sample + c * hw;
+        const T* dy = dys.plane(n);
+        T* dx = dxs.row(offset);
+        if (a.training) {
+          const T* x = xs.plane(n);
+          map<T>(hw, [&](auto tag, int64_t i) {
+            using V = typename decltype(tag)::type;
+            put<T, V>(dx, i, (at<V>(dy, i) - t.average - (at<V>(x, i) - t.mean) * t.slope) * t.scale);
+          });
+        } else {
+          map<T>(hw, [&](auto tag, int64_t i) {
+            using V = typename decltype(tag)::type;
+            put<T, V>(dx, i, at<V>(dy, i) * t.scale);
+          });
+        }
+        dxs.commit(offset, hw);
+      }
+    }
+  });
   gradients.commit();
 }
 

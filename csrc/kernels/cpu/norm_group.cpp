@@ -8,7 +8,7 @@ inline namespace MINITORCH_ARCH {
 namespace {
 using namespace norm;
 
-int64_t task_grain(int64_t elements) { return std::max<int64_t>(1, kGrainSize / 4 / std::max<int64_t>(1, elements)); }
+int64_t task_grain(int64_t elements) { return grain_of(4 * elements); }
 
 template <class T>
 void forward_planes(const GroupNormArgs& a) {

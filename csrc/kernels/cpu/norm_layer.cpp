@@ -7,7 +7,7 @@ inline namespace MINITORCH_ARCH {
 namespace {
 using namespace norm;
 
-int64_t row_grain(int64_t cols) { return std::max<int64_t>(1, kGrainSize / 4 / std::max<int64_t>(cols, 1)); }
+int64_t row_grain(int64_t cols) { return grain_of(4 * cols); }
 
 template <class T>
 void forward(const LayerNormArgs& a) {

@@ -250,7 +250,7 @@ bool repeats_a_row(const PointwiseView& v) {
 void run_repeated_row(const PointwiseView& v, const Block& block, const PointwiseParams& params) {
   constexpr int64_t kRepeated = 512;
   const int64_t row = v.sizes[0], rows = v.sizes[1], group = std::min(rows, kRepeated / row);
-  parallel_for(rows, std::max<int64_t>(1, kGrainSize / row), [&](int64_t begin, int64_t end) {
+  parallel_for(rows, grain_of(row), [&](int64_t begin, int64_t end) {
     alignas(64) char buffers[kMaxOperands][kRepeated * 16];
     char* ptrs[kMaxOperands];
     for (int k = 0; k < v.num_operands; k++) {

@@ -77,7 +77,7 @@ inline void for_each_group(const PointwiseView& v, int64_t most, const F& f) {
     rows.data[k] = v.data[k];
     for (int d = 1; d < v.ndim; d++) rows.strides[k][d - 1] = v.strides[k][d];
   }
-  parallel_for(rows.numel, std::max<int64_t>(1, kGrainSize / v.sizes[0]), [&](int64_t begin, int64_t end) {
+  parallel_for(rows.numel, grain_of(v.sizes[0]), [&](int64_t begin, int64_t end) {
     State state;
     for_each_row_in(rows, begin, end, [&](char* const* ptrs, int64_t n) {
       for (int64_t i = 0; i < n; i += most) {

@@ -109,62 +109,59 @@ void backward(const AvgPoolArgs& args, bool rows) {
   const Reaches reaches(s, window);
   const Images images(s);
   const int64_t lanes = images.lanes, in = elements(s.in) * lanes, out = elements(s.out) * lanes;
-  parallel_for(images.count, std::max<int64_t>(1, kGrainSize / 4 / std::max<int64_t>(1, in + out)),
-               [&](int64_t begin, int64_t end) {
-                 Scratch<C> staging(staged ? in : 0), shares(rows ? s.out[2] : lanes);
-                 C* share = shares.get();
-                 for (int64_t image = begin; image < end; image++) {
-                   T* dx = static_cast<T*>(args.y) + image * in;
-                   C* target = reinterpret_cast<C*>(dx);
-                   if constexpr (staged) target = staging.get();
-                   std::memset(static_cast<void*>(target), 0, static_cast<size_t>(in) * sizeof(C));
-                   const T* dy = static_cast<const T*>(args.x) + image * out;
-                   for (int64_t od = 0; od < s.out[0]; od++)
-                     for (int64_t oh = 0; oh < s.out[1]; oh++) {
-                       const int64_t d0 = a.depth.start[od], d1 = a.depth.end[od], h0 = a.height.start[oh],
-                                     h1 = a.height.end[oh];
-                       if (rows) {
-                         for (int64_t i = 0; i < s.out[2]; i++)
-                           share[i] =
-                               a.empty(od, oh, i) ? C(0) : static_cast<C>(dy[i]) / static_cast<C>(a.count(od, oh, i));
-                         dy += s.out[2];
-                         for (int64_t d = d0; d < d1; d++)
-                           for (int64_t h = h0; h < h1; h++)
-                             for (int64_t k = 0; k < window.kernel[2]; k++) {
-                               const Reach& reach = reaches[k];
-                               C* row = target + (d * s.in[1] + h) * s.in[2] + reach.offset;
-                               with_stride(window.stride[2], [&](auto stride) {
+  parallel_for(images.count, grain_of(4 * (in + out)), [&](int64_t begin, int64_t end) {
+    Scratch<C> staging(staged ? in : 0), shares(rows ? s.out[2] : lanes);
+    C* share = shares.get();
+    for (int64_t image = begin; image < end; image++) {
+      T* dx = static_cast<T*>(args.y) + image * in;
+      C* target = reinterpret_cast<C*>(dx);
+      if constexpr (staged) target = staging.get();
+      std::memset(static_cast<void*>(target), 0, static_cast<size_t>(in) * sizeof(C));
+      const T* dy = static_cast<const T*>(args.x) + image * out;
+      for (int64_t od = 0; od < s.out[0]; od++)
+        for (int64_t oh = 0; oh < s.out[1]; oh++) {
+          const int64_t d0 = a.depth.start[od], d1 = a.depth.end[od], h0 = a.height.start[oh], h1 = a.height.end[oh];
+          if (rows) {
+            for (int64_t i = 0; i < s.out[2]; i++)
+              share[i] = a.empty(od, oh, i) ? C(0) : static_cast<C>(dy[i]) / static_cast<C>(a.count(od, oh, i));
+            dy += s.out[2];
+            for (int64_t d = d0; d < d1; d++)
+              for (int64_t h = h0; h < h1; h++)
+                for (int64_t k = 0; k < window.kernel[2]; k++) {
+                  const Reach& reach = reaches[k];
+                  C* row = target + (d * s.in[1] + h) * s.in[2] + reach.offset;
+                  with_stride(window.stride[2], [&](auto stride) {
 #pragma GCC ivdep
-                                 for (int64_t i = reach.low; i < reach.high; i++) row[i * stride] += share[i];
-                               });
-                             }
-                         continue;
-                       }
-                       for (int64_t ow = 0; ow < s.out[2]; ow++, dy += lanes) {
-                         if (a.empty(od, oh, ow)) continue;
-                         const C count = static_cast<C>(a.count(od, oh, ow));
-                         if (lanes == 1) {
-                           const C each = static_cast<C>(*dy) / count;
-                           for (int64_t d = d0; d < d1; d++)
-                             for (int64_t h = h0; h < h1; h++) {
-                               C* const row = target + (d * s.in[1] + h) * s.in[2];
-                               for (int64_t w = a.width.start[ow]; w < a.width.end[ow]; w++) row[w] += each;
-                             }
-                           continue;
-                         }
-                         for (int64_t l = 0; l < lanes; l++) share[l] = static_cast<C>(dy[l]) / count;
-                         for (int64_t d = d0; d < d1; d++)
-                           for (int64_t h = h0; h < h1; h++)
-                             for (int64_t w = a.width.start[ow]; w < a.width.end[ow]; w++) {
-                               C* pixel = target + ((d * s.in[1] + h) * s.in[2] + w) * lanes;
-                               for (int64_t l = 0; l < lanes; l++) pixel[l] += share[l];
-                             }
-                       }
-                     }
-                   if constexpr (staged)
-                     for (int64_t i = 0; i < in; i++) dx[i] = static_cast<T>(target[i]);
-                 }
-               });
+                    for (int64_t i = reach.low; i < reach.high; i++) row[i * stride] += share[i];
+                  });
+                }
+            continue;
+          }
+          for (int64_t ow = 0; ow < s.out[2]; ow++, dy += lanes) {
+            if (a.empty(od, oh, ow)) continue;
+            const C count = static_cast<C>(a.count(od, oh, ow));
+            if (lanes == 1) {
+              const C each = static_cast<C>(*dy) / count;
+              for (int64_t d = d0; d < d1; d++)
+                for (int64_t h = h0; h < h1; h++) {
+                  C* const row = target + (d * s.in[1] + h) * s.in[2];
+                  for (int64_t w = a.width.start[ow]; w < a.width.end[ow]; w++) row[w] += each;
+                }
+              continue;
+            }
+            for (int64_t l = 0; l < lanes; l++) share[l] = static_cast<C>(dy[l]) / count;
+            for (int64_t d = d0; d < d1; d++)
+              for (int64_t h = h0; h < h1; h++)
+                for (int64_t w = a.width.start[ow]; w < a.width.end[ow]; w++) {
+                  C* pixel = target + ((d * s.in[1] + h) * s.in[2] + w) * lanes;
+                  for (int64_t l = 0; l < lanes; l++) pixel[l] += share[l];
+                }
+          }
+        }
+      if constexpr (staged)
+        for (int64_t i = 0; i < in; i++) dx[i] = static_cast<T>(target[i]);
+    }
+  });
 }
 
 bool row_by_row(const AvgPoolArgs& a) { return a.window.kernel[0] != 0 && !a.shape.channels_last; }

@@ -278,31 +278,30 @@ void scatter(const PoolScatterArgs& args) {
   const Images images(args.shape);
   const int64_t lanes = images.lanes, in = elements(args.shape.in), out = elements(args.shape.out);
   const auto* indices = static_cast<const int64_t*>(args.indices);
-  parallel_for(images.count, std::max<int64_t>(1, kGrainSize / 2 / std::max<int64_t>(1, in * lanes)),
-               [&](int64_t begin, int64_t end) {
-                 Scratch<C> sums(staged ? in * lanes : 0);
-                 for (int64_t image = begin; image < end; image++) {
-                   T* y = static_cast<T*>(args.y) + image * in * lanes;
-                   C* target = reinterpret_cast<C*>(y);
-                   if constexpr (staged) target = sums.get();
-                   std::memset(static_cast<void*>(target), 0, static_cast<size_t>(in * lanes) * sizeof(C));
-                   const T* x = static_cast<const T*>(args.x) + image * out * lanes;
-                   const int64_t* index = indices + image * out * lanes;
-                   for (int64_t o = 0; o < out; o++)
-                     for (int64_t l = 0; l < lanes; l++) {
-                       const int64_t i = index[o * lanes + l];
-                       if (MT_UNLIKELY(i < 0 || i >= in)) {
-                         __atomic_store_n(args.bad_index, i, __ATOMIC_RELAXED);
-                         __atomic_store_n(args.failed, true, __ATOMIC_RELAXED);
-                         continue;
-                       }
-                       const C value = static_cast<C>(x[o * lanes + l]);
-                       target[i * lanes + l] = args.accumulate ? static_cast<C>(target[i * lanes + l] + value) : value;
-                     }
-                   if constexpr (staged)
-                     for (int64_t i = 0; i < in * lanes; i++) y[i] = static_cast<T>(target[i]);
-                 }
-               });
+  parallel_for(images.count, grain_of(2 * in * lanes), [&](int64_t begin, int64_t end) {
+    Scratch<C> sums(staged ? in * lanes : 0);
+    for (int64_t image = begin; image < end; image++) {
+      T* y = static_cast<T*>(args.y) + image * in * lanes;
+      C* target = reinterpret_cast<C*>(y);
+      if constexpr (staged) target = sums.get();
+      std::memset(static_cast<void*>(target), 0, static_cast<size_t>(in * lanes) * sizeof(C));
+      const T* x = static_cast<const T*>(args.x) + image * out * lanes;
+      const int64_t* index = indices + image * out * lanes;
+      for (int64_t o = 0; o < out; o++)
+        for (int64_t l = 0; l < lanes; l++) {
+          const int64_t i = index[o * lanes + l];
+          if (MT_UNLIKELY(i < 0 || i >= in)) {
+            __atomic_store_n(args.bad_index, i, __ATOMIC_RELAXED);
+            __atomic_store_n(args.failed, true, __ATOMIC_RELAXED);
+            continue;
+          }
+          const C value = static_cast<C>(x[o * lanes + l]);
+          target[i * lanes + l] = args.accumulate ? static_cast<C>(target[i * lanes + l] + value) : value;
+        }
+      if constexpr (staged)
+        for (int64_t i = 0; i < in * lanes; i++) y[i] = static_cast<T>(target[i]);
+    }
+  });
 }
 
 void pool_scatter(const PoolScatterArgs& a) {

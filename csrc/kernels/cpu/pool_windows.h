@@ -63,10 +63,9 @@ struct Images {
 template <class F>
 MT_INLINE void for_output_rows(const PoolShape& s, int64_t images, int64_t work, const F& f) {
   const int64_t rows = s.out[0] * s.out[1];
-  parallel_for(images * rows, std::max<int64_t>(1, kGrainSize / 4 / std::max<int64_t>(1, work)),
-               [&](int64_t begin, int64_t end) {
-                 for (int64_t i = begin; i < end; i++) f(i / rows, i % rows / s.out[1], i % s.out[1]);
-               });
+  parallel_for(images * rows, grain_of(4 * work), [&](int64_t begin, int64_t end) {
+    for (int64_t i = begin; i < end; i++) f(i / rows, i % rows / s.out[1], i % s.out[1]);
+  });
 }
 
 // The outputs [low, high) of a row whose window position k lies inside the row.

@@ -81,7 +81,7 @@ class Driver {
     const int64_t unit_bytes = width * r_.acc_size;
     Scratch<char> partials(segments > 1 ? groups * segments * unit_bytes : 0);
     const int64_t cost = std::max<int64_t>(width * (extent / segments), 1);
-    parallel_for(groups * segments, std::max<int64_t>(kGrainSize / cost, 1), [&](int64_t begin, int64_t end) {
+    parallel_for(groups * segments, grain_of(cost), [&](int64_t begin, int64_t end) {
       // One block for the accumulators, the results, the conversion buffer and the levels of the pairwise merge.
       const int64_t acc_bytes = (unit_bytes + 63) / 64 * 64, result_bytes = 2 * 16 * width + 32;
       const int64_t convert_bytes = (staging_bytes(width) + 63) / 64 * 64;

@@ -108,40 +108,38 @@ void resample_rows(const ResampleArgs& a, const Taps<C>& depth, const Taps<C>& h
 
   const int64_t rows = depth.rows * height.rows;
   const int64_t work = in * (depth.most() * height.most()) + out * width.most();
-  parallel_for(images * rows, std::max<int64_t>(1, kGrainSize / 2 / std::max<int64_t>(1, work)),
-               [&](int64_t begin, int64_t end) {
-                 Scratch<C> row(in + 1), result(std::is_same_v<T, C> ? 0 : out);
-                 row[in] = C(0);
-                 for (int64_t r = begin; r < end; r++) {
-                   const int64_t od = r % rows / height.rows, oh = r % height.rows;
-                   const T* x = static_cast<const T*>(a.x) + r / rows * image_in;
-                   Blend<C, T> blend(row.get(), in);
-                   for (int64_t d = depth.start[od]; d < depth.start[od + 1]; d++)
-                     for (int64_t h = height.start[oh]; h < height.start[oh + 1]; h++)
-                       blend.add(x + (depth.index[d] * height.columns + height.index[h]) * in,
-                                 depth.weight[d] * height.weight[h]);
-                   blend.finish();
-                   T* y = static_cast<T*>(a.y) + r * out;
-                   C* target;
-                   if constexpr (std::is_same_v<T, C>) {
-                     target = y;
-                   } else {
-                     target = result.get();
-                   }
-                   if (tabled) {
-                     gather(target, row.get(), *tables.t);
-                   } else {
-                     for (int64_t o = 0; o < width.rows; o++) {
-                       Blend<C, C> pixel(target + o * lanes, lanes);
-                       for (int64_t k = width.start[o]; k < width.start[o + 1]; k++)
-                         pixel.add(row.get() + width.index[k] * lanes, width.weight[k]);
-                       pixel.finish();
-                     }
-                   }
-                   if constexpr (!std::is_same_v<T, C>)
-                     for (int64_t i = 0; i < out; i++) y[i] = static_cast<T>(target[i]);
-                 }
-               });
+  parallel_for(images * rows, grain_of(2 * work), [&](int64_t begin, int64_t end) {
+    Scratch<C> row(in + 1), result(std::is_same_v<T, C> ? 0 : out);
+    row[in] = C(0);
+    for (int64_t r = begin; r < end; r++) {
+      const int64_t od = r % rows / height.rows, oh = r % height.rows;
+      const T* x = static_cast<const T*>(a.x) + r / rows * image_in;
+      Blend<C, T> blend(row.get(), in);
+      for (int64_t d = depth.start[od]; d < depth.start[od + 1]; d++)
+        for (int64_t h = height.start[oh]; h < height.start[oh + 1]; h++)
+          blend.add(x + (depth.index[d] * height.columns + height.index[h]) * in, depth.weight[d] * height.weight[h]);
+      blend.finish();
+      T* y = static_cast<T*>(a.y) + r * out;
+      C* target;
+      if constexpr (std::is_same_v<T, C>) {
+        target = y;
+      } else {
+        target = result.get();
+      }
+      if (tabled) {
+        gather(target, row.get(), *tables.t);
+      } else {
+        for (int64_t o = 0; o < width.rows; o++) {
+          Blend<C, C> pixel(target + o * lanes, lanes);
+          for (int64_t k = width.start[o]; k < width.start[o + 1]; k++)
+            pixel.add(row.get() + width.index[k] * lanes, width.weight[k]);
+          pixel.finish();
+        }
+      }
+      if constexpr (!std::is_same_v<T, C>)
+        for (int64_t i = 0; i < out; i++) y[i] = static_cast<T>(target[i]);
+    }
+  });
 }
 
 template <class T>

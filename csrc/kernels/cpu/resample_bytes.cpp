@@ -87,22 +87,21 @@ void one_row(const ByteTable& t, const uint8_t* row, int32_t* sum, uint8_t* y) {
 void along_rows(const uint8_t* x, uint8_t* y, int64_t rows, const Taps<double>& taps, int64_t lanes) {
   const ByteTable t(taps, lanes);
   const int64_t in = taps.columns * lanes, out = t.n;
-  parallel_for(rows, std::max<int64_t>(1, kGrainSize / 2 / std::max<int64_t>(1, in + out * t.width)),
-               [&](int64_t begin, int64_t end) {
-                 Scratch<uint8_t> copy(in + t.padding());
-                 Scratch<int32_t> sums(out);
-                 uint8_t* row = copy.get();
-                 copy.zero(in + t.padding());
-                 for (int64_t r = begin; r < end; r++) {
-                   std::memcpy(row, x + r * in, static_cast<size_t>(in));
-                   switch (t.taps_per_load) {
-                     case 1: one_row<1>(t, row, sums.get(), y + r * out); break;
-                     case 2: one_row<2>(t, row, sums.get(), y + r * out); break;
-                     case 3: one_row<3>(t, row, sums.get(), y + r * out); break;
-                     default: one_row<4>(t, row, sums.get(), y + r * out);
-                   }
-                 }
-               });
+  parallel_for(rows, grain_of(2 * (in + out * t.width)), [&](int64_t begin, int64_t end) {
+    Scratch<uint8_t> copy(in + t.padding());
+    Scratch<int32_t> sums(out);
+    uint8_t* row = copy.get();
+    copy.zero(in + t.padding());
+    for (int64_t r = begin; r < end; r++) {
+      std::memcpy(row, x + r * in, static_cast<size_t>(in));
+      switch (t.taps_per_load) {
+        case 1: one_row<1>(t, row, sums.get(), y + r * out); break;
+        case 2: one_row<2>(t, row, sums.get(), y + r * out); break;
+        case 3: one_row<3>(t, row, sums.get(), y + r * out); break;
+        default: one_row<4>(t, row, sums.get(), y + r * out);
+      }
+    }
+  });
 }
 
 // Weighs up to four rows at once, as add_taps does.
@@ -122,37 +121,36 @@ MT_INLINE void add_rows(const uint8_t* const* rows, const int32_t* w, int bits, 
 
 void along_columns(const uint8_t* x, uint8_t* y, int64_t images, const Taps<double>& taps, int64_t width) {
   const int bits = precision_of(taps);
-  parallel_for(images * taps.rows, std::max<int64_t>(1, kGrainSize / 2 / std::max<int64_t>(1, width)),
-               [&](int64_t begin, int64_t end) {
-                 Scratch<int32_t> sums(width);
-                 for (int64_t r = begin; r < end; r++) {
-                   const int64_t o = r % taps.rows, first = taps.start[o], last = taps.start[o + 1];
-                   const uint8_t* image = x + r / taps.rows * taps.columns * width;
-                   uint8_t* out = y + r * width;
-                   for (int64_t k = first; k < last || k == first; k += 4) {
-                     // Beyond the last tap any row does, with a weight of zero.
-                     const uint8_t* rows[4];
-                     int32_t w[4];
-                     for (int g = 0; g < 4; g++) {
-                       const bool real = k + g < last;
-                       rows[g] = image + (real ? taps.index[k + g] * width : 0);
-                       w[g] = real ? fixed_point(taps.weight[k + g], bits) : 0;
-                     }
-                     const bool begins = k == first, ends = k + 4 >= last;
-                     if (begins && last - first <= 2) {
-                       add_rows<2, true, true>(rows, w, bits, width, sums.get(), out);
-                     } else if (begins && ends) {
-                       add_rows<4, true, true>(rows, w, bits, width, sums.get(), out);
-                     } else if (begins) {
-                       add_rows<4, true, false>(rows, w, bits, width, sums.get(), out);
-                     } else if (ends) {
-                       add_rows<4, false, true>(rows, w, bits, width, sums.get(), out);
-                     } else {
-                       add_rows<4, false, false>(rows, w, bits, width, sums.get(), out);
-                     }
-                   }
-                 }
-               });
+  parallel_for(images * taps.rows, grain_of(2 * width), [&](int64_t begin, int64_t end) {
+    Scratch<int32_t> sums(width);
+    for (int64_t r = begin; r < end; r++) {
+      const int64_t o = r % taps.rows, first = taps.start[o], last = taps.start[o + 1];
+      const uint8_t* image = x + r / taps.rows * taps.columns * width;
+      uint8_t* out = y + r * width;
+      for (int64_t k = first; k < last || k == first; k += 4) {
+        // Beyond the last tap any row does, with a weight of zero.
+        const uint8_t* rows[4];
+        int32_t w[4];
+        for (int g = 0; g < 4; g++) {
+          const bool real = k + g < last;
+          rows[g] = image + (real ? taps.index[k + g] * width : 0);
+          w[g] = real ? fixed_point(taps.weight[k + g], bits) : 0;
+        }
+        const bool begins = k == first, ends = k + 4 >= last;
+        if (begins && last - first <= 2) {
+          add_rows<2, true, true>(rows, w, bits, width, sums.get(), out);
+        } else if (begins && ends) {
+          add_rows<4, true, true>(rows, w, bits, width, sums.get(), out);
+        } else if (begins) {
+          add_rows<4, true, false>(rows, w, bits, width, sums.get(), out);
+        } else if (ends) {
+          add_rows<4, false, true>(rows, w, bits, width, sums.get(), out);
+        } else {
+          add_rows<4, false, false>(rows, w, bits, width, sums.get(), out);
+        }
+      }
+    }
+  });
 }
 
 }  // namespace

@@ -56,24 +56,23 @@ void nearest(const ResampleArgs& a) {
   const int64_t in = aw.in * lanes, out = aw.out * lanes, rows = ad.out * ah.out, image_in = ad.in * ah.in * in;
   constexpr int64_t few = 64 / sizeof(T);
   const Sources table(width, lanes < few ? aw.out : 0, lanes);
-  parallel_for(
-      images * rows, std::max<int64_t>(1, kGrainSize / std::max<int64_t>(1, out)), [&](int64_t begin, int64_t end) {
-        const T* previous = nullptr;
-        for (int64_t r = begin; r < end; r++) {
-          const int64_t od = r % rows / ah.out, oh = r % ah.out;
-          const T* x = static_cast<const T*>(a.x) + r / rows * image_in + (depth[od] * ah.in + height[oh]) * in;
-          T* y = static_cast<T*>(a.y) + r * out;
-          if (x == previous) {  // the row above repeated
-            std::memcpy(y, y - out, static_cast<size_t>(out) * sizeof(T));
-          } else if (lanes < few) {
-            pick(y, x, table);
-          } else {
-            for (int64_t o = 0; o < aw.out; o++)
-              std::memcpy(y + o * lanes, x + width[o] * lanes, static_cast<size_t>(lanes) * sizeof(T));
-          }
-          previous = x;
-        }
-      });
+  parallel_for(images * rows, grain_of(out), [&](int64_t begin, int64_t end) {
+    const T* previous = nullptr;
+    for (int64_t r = begin; r < end; r++) {
+      const int64_t od = r % rows / ah.out, oh = r % ah.out;
+      const T* x = static_cast<const T*>(a.x) + r / rows * image_in + (depth[od] * ah.in + height[oh]) * in;
+      T* y = static_cast<T*>(a.y) + r * out;
+      if (x == previous) {  // the row above repeated
+        std::memcpy(y, y - out, static_cast<size_t>(out) * sizeof(T));
+      } else if (lanes < few) {
+        pick(y, x, table);
+      } else {
+        for (int64_t o = 0; o < aw.out; o++)
+          std::memcpy(y + o * lanes, x + width[o] * lanes, static_cast<size_t>(lanes) * sizeof(T));
+      }
+      previous = x;
+    }
+  });
 }
 
 }  // namespace

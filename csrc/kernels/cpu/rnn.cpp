@@ -15,11 +15,10 @@ constexpr int64_t kStretch = 64;
 // Calls f(row, first column, columns) for every stretch, in parallel over rows.
 template <class F>
 void for_each_stretch(int64_t rows, int64_t hidden, const F& f) {
-  parallel_for(rows, std::max<int64_t>(1, kGrainSize / 16 / std::max<int64_t>(1, hidden)),
-               [&](int64_t begin, int64_t end) {
-                 for (int64_t i = begin; i < end; i++)
-                   for (int64_t j = 0; j < hidden; j += kStretch) f(i, j, std::min(kStretch, hidden - j));
-               });
+  parallel_for(rows, grain_of(16 * hidden), [&](int64_t begin, int64_t end) {
+    for (int64_t i = begin; i < end; i++)
+      for (int64_t j = 0; j < hidden; j += kStretch) f(i, j, std::min(kStretch, hidden - j));
+  });
 }
 
 // Reads and writes stretches of matrices of one dtype as T.

@@ -32,7 +32,7 @@ struct PackedMatrix {
       : k(rows), n(cols), depth(ceil_div(rows, ceil_div(rows, kBlockK))) {
     data = scratch<E>(Scratch::packed_b, k * padded_columns<E>(n));
     const int64_t panels = ceil_div(n, kColumns<E>);
-    parallel_for(panels, ceil_div(kGrainSize, k * kColumns<E>), [&](int64_t begin, int64_t end) {
+    parallel_for(panels, grain_of(k * kColumns<E>), [&](int64_t begin, int64_t end) {
       for (int64_t kk = 0; kk < k; kk += depth) {
         const int64_t deep = min64(depth, k - kk);
         for (int64_t q = begin; q < end; q++) {

@@ -26,7 +26,7 @@ template <class F>
 void for_segments(const SegmentArgs& a, const F& f) {
   const int64_t all = a.outer * a.segments;
   const int64_t work = all > 0 ? a.outer * a.length * a.inner / all : 0;
-  parallel_for(all, std::max<int64_t>(1, kGrainSize / 2 / std::max<int64_t>(1, work)), [&](int64_t begin, int64_t end) {
+  parallel_for(all, grain_of(2 * work), [&](int64_t begin, int64_t end) {
     for (int64_t i = begin; i < end; i++) {
       const int64_t o = i / a.segments, s = i % a.segments;
       const int64_t* bounds = a.bounds + o * (a.segments + 1) + s;

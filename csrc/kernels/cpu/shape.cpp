@@ -98,7 +98,7 @@ void triangle_typed(const TriangleArgs& a) {
   const int64_t rows = in.sizes[in.ndim - 2], columns = in.sizes[in.ndim - 1];
   const int64_t in_step = in.strides[in.ndim - 1], out_step = out.strides[out.ndim - 1];
   const bool in_place = in.data == out.data;
-  parallel_for(in.numel / columns, std::max<int64_t>(1, kGrainSize / columns), [&](int64_t begin, int64_t end) {
+  parallel_for(in.numel / columns, grain_of(columns), [&](int64_t begin, int64_t end) {
     for (int64_t r = begin; r < end; r++) {
       const int64_t i = r % rows;
       int64_t rest = r / rows, in_offset = i * in.strides[in.ndim - 2], out_offset = i * out.strides[out.ndim - 2];

@@ -28,7 +28,7 @@ template <class T>
 void im2col_typed(const ColumnArgs& a) {
   const int64_t taps = a.kernel[0] * a.kernel[1], windows = a.windows[0] * a.windows[1];
   const int64_t rows = a.batch * a.channels * taps;
-  parallel_for(rows, std::max<int64_t>(1, kGrainSize / windows), [&](int64_t begin, int64_t end) {
+  parallel_for(rows, grain_of(windows), [&](int64_t begin, int64_t end) {
     for (int64_t r = begin; r < end; r++) {
       const int64_t tap = r % taps;
       const T* const plane = reinterpret_cast<const T*>(a.image) + r / taps * a.size[0] * a.size[1];
@@ -55,24 +55,23 @@ void col2im_typed(const ColumnArgs& a) {
   using C = compute_t<T>;
   const int64_t taps = a.kernel[0] * a.kernel[1], windows = a.windows[0] * a.windows[1];
   const int64_t area = a.size[0] * a.size[1];
-  parallel_for(a.batch * a.channels, std::max<int64_t>(1, kGrainSize / (windows * taps)),
-               [&](int64_t begin, int64_t end) {
-                 const std::unique_ptr<C[]> sums(new C[area]);
-                 for (int64_t p = begin; p < end; p++) {
-                   std::fill(sums.get(), sums.get() + area, C(0));
-                   for (int64_t tap = 0; tap < taps; tap++) {
-                     const T* const column = reinterpret_cast<const T*>(a.columns) + (p * taps + tap) * windows;
-                     const Taps y = taps_inside(a, 0, tap / a.kernel[1]), x = taps_inside(a, 1, tap % a.kernel[1]);
-                     for (int64_t i = y.first; i < y.last; i++) {
-                       C* const row = sums.get() + (y.origin + i * a.stride[0]) * a.size[1] + x.origin;
-                       const T* const in = column + i * a.windows[1];
-                       for (int64_t j = x.first; j < x.last; j++) row[j * a.stride[1]] += static_cast<C>(in[j]);
-                     }
-                   }
-                   T* const out = reinterpret_cast<T*>(a.image) + p * area;
-                   for (int64_t i = 0; i < area; i++) out[i] = static_cast<T>(sums[i]);
-                 }
-               });
+  parallel_for(a.batch * a.channels, grain_of(windows * taps), [&](int64_t begin, int64_t end) {
+    const std::unique_ptr<C[]> sums(new C[area]);
+    for (int64_t p = begin; p < end; p++) {
+      std::fill(sums.get(), sums.get() + area, C(0));
+      for (int64_t tap = 0; tap < taps; tap++) {
+        const T* const column = reinterpret_cast<const T*>(a.columns) + (p * taps + tap) * windows;
+        const Taps y = taps_inside(a, 0, tap / a.kernel[1]), x = taps_inside(a, 1, tap % a.kernel[1]);
+        for (int64_t i = y.first; i < y.last; i++) {
+          C* const row = sums.get() + (y.origin + i * a.stride[0]) * a.size[1] + x.origin;
+          const T* const in = column + i * a.windows[1];
+          for (int64_t j = x.first; j < x.last; j++) row[j * a.stride[1]] += static_cast<C>(in[j]);
+        }
+      }
+      T* const out = reinterpret_cast<T*>(a.image) + p * area;
+      for (int64_t i = 0; i < area; i++) out[i] = static_cast<T>(sums[i]);
+    }
+  });
 }
 
 using SumTypes = Types<float, double, Half, BFloat16, Complex<float>, Complex<double>>;

@@ -49,7 +49,7 @@ void pad_rows(const PadArgs& a, const Sources& source) {
   // Output columns [first, last) copy consecutive input columns.
   const int64_t first = std::clamp<int64_t>(a.before[2], 0, width);
   const int64_t last = std::clamp<int64_t>(a.before[2] + a.in_sizes[4], first, width);
-  parallel_for(rows, std::max<int64_t>(1, kGrainSize / width), [&](int64_t begin, int64_t end) {
+  parallel_for(rows, grain_of(width), [&](int64_t begin, int64_t end) {
     for (int64_t r = begin; r < end; r++) {
       const int64_t h = r % a.out_sizes[3], d = r / a.out_sizes[3] % a.out_sizes[2];
       const int64_t nc = r / (a.out_sizes[3] * a.out_sizes[2]), c = nc % a.out_sizes[1], n = nc / a.out_sizes[1];
@@ -81,7 +81,7 @@ template <class T>
 void pad_channels(const PadArgs& a, const Sources& source) {
   const int64_t channels = a.out_sizes[1], width = a.out_sizes[4];
   const int64_t rows = a.out_sizes[0] * a.out_sizes[2] * a.out_sizes[3];
-  parallel_for(rows, std::max<int64_t>(1, kGrainSize / (width * channels)), [&](int64_t begin, int64_t end) {
+  parallel_for(rows, grain_of(width * channels), [&](int64_t begin, int64_t end) {
     for (int64_t r = begin; r < end; r++) {
       const int64_t h = r % a.out_sizes[3], d = r / a.out_sizes[3] % a.out_sizes[2];
       const int64_t n = r / (a.out_sizes[3] * a.out_sizes[2]);
@@ -118,48 +118,45 @@ void pad_backward_typed(const PadArgs& a, const Sources& source) {
   // Output columns [inner, inner_end) read consecutive input columns.
   const int64_t inner = std::clamp<int64_t>(a.before[2], 0, a.out_sizes[4]);
   const int64_t inner_end = std::clamp<int64_t>(a.before[2] + width, inner, a.out_sizes[4]);
-  parallel_for(a.in_sizes[0] * blocks, std::max<int64_t>(1, kGrainSize / (volume * block)),
-               [&](int64_t begin, int64_t end) {
-                 const std::unique_ptr<C[]> sums(new C[volume * block]);
-                 for (int64_t task = begin; task < end; task++) {
-                   const int64_t n = task / blocks, first = task % blocks * block,
-                                 count = std::min(block, a.in_sizes[1] - first);
-                   std::fill(sums.get(), sums.get() + volume * block, C(0));
-                   const T* const grad = reinterpret_cast<const T*>(a.out) + n * a.out_strides[0] + first * out_channel;
-                   for (int64_t d = 0; d < a.out_sizes[2]; d++) {
-                     for (int64_t h = 0; h < a.out_sizes[3]; h++) {
-                       const T* const g = grad + d * a.out_strides[2] + h * a.out_strides[3];
-                       C* const row = sums.get() + (source[0][d] * height + source[1][h]) * width * block;
-                       if (rows) {
-                         const int64_t* const at = source[2];
-                         for (int64_t w = 0; w < inner; w++) row[at[w]] += static_cast<C>(g[w]);
-                         C* MT_RESTRICT const sum = row + inner - a.before[2];
-                         for (int64_t w = inner; w < inner_end; w++) sum[w - inner] += static_cast<C>(g[w]);
-                         for (int64_t w = inner_end; w < a.out_sizes[4]; w++) row[at[w]] += static_cast<C>(g[w]);
-                         continue;
-                       }
-                       for (int64_t w = 0; w < a.out_sizes[4]; w++) {
-                         C* const sum = row + source[2][w] * block;
-                         for (int64_t c = 0; c < count; c++)
-                           sum[c] += static_cast<C>(g[w * out_step + c * out_channel]);
-                       }
-                     }
-                   }
-                   T* const in = reinterpret_cast<T*>(a.in) + n * a.in_strides[0] + first * in_channel;
-                   for (int64_t d = 0; d < depth; d++)
-                     for (int64_t h = 0; h < height; h++) {
-                       T* const x = in + d * a.in_strides[2] + h * a.in_strides[3];
-                       const C* const row = sums.get() + (d * height + h) * width * block;
-                       if (rows) {
-                         for (int64_t w = 0; w < width; w++) x[w] = static_cast<T>(row[w]);
-                         continue;
-                       }
-                       for (int64_t w = 0; w < width; w++)
-                         for (int64_t c = 0; c < count; c++)
-                           x[w * a.in_strides[4] + c * in_channel] = static_cast<T>(row[w * block + c]);
-                     }
-                 }
-               });
+  parallel_for(a.in_sizes[0] * blocks, grain_of(volume * block), [&](int64_t begin, int64_t end) {
+    const std::unique_ptr<C[]> sums(new C[volume * block]);
+    for (int64_t task = begin; task < end; task++) {
+      const int64_t n = task / blocks, first = task % blocks * block, count = std::min(block, a.in_sizes[1] - first);
+      std::fill(sums.get(), sums.get() + volume * block, C(0));
+      const T* const grad = reinterpret_cast<const T*>(a.out) + n * a.out_strides[0] + first * out_channel;
+      for (int64_t d = 0; d < a.out_sizes[2]; d++) {
+        for (int64_t h = 0; h < a.out_sizes[3]; h++) {
+          const T* const g = grad + d * a.out_strides[2] + h * a.out_strides[3];
+          C* const row = sums.get() + (source[0][d] * height + source[1][h]) * width * block;
+          if (rows) {
+            const int64_t* const at = source[2];
+            for (int64_t w = 0; w < inner; w++) row[at[w]] += static_cast<C>(g[w]);
+            C* MT_RESTRICT const sum = row + inner - a.before[2];
+            for (int64_t w = inner; w < inner_end; w++) sum[w - inner] += static_cast<C>(g[w]);
+            for (int64_t w = inner_end; w < a.out_sizes[4]; w++) row[at[w]] += static_cast<C>(g[w]);
+            continue;
+          }
+          for (int64_t w = 0; w < a.out_sizes[4]; w++) {
+            C* const sum = row + source[2][w] * block;
+            for (int64_t c = 0; c < count; c++) sum[c] += static_cast<C>(g[w * out_step + c * out_channel]);
+          }
+        }
+      }
+      T* const in = reinterpret_cast<T*>(a.in) + n * a.in_strides[0] + first * in_channel;
+      for (int64_t d = 0; d < depth; d++)
+        for (int64_t h = 0; h < height; h++) {
+          T* const x = in + d * a.in_strides[2] + h * a.in_strides[3];
+          const C* const row = sums.get() + (d * height + h) * width * block;
+          if (rows) {
+            for (int64_t w = 0; w < width; w++) x[w] = static_cast<T>(row[w]);
+            continue;
+          }
+          for (int64_t w = 0; w < width; w++)
+            for (int64_t c = 0; c < count; c++)
+              x[w * a.in_strides[4] + c * in_channel] = static_cast<T>(row[w * block + c]);
+        }
+    }
+  });
 }
 
 using GradTypes = Types<float, double, Half, BFloat16, Complex<float>, Complex<double>>;

@@ -183,7 +183,7 @@ template <class Make>
 void for_each_tile(const SoftmaxShape& s, bool turned, const Make& make) {
   if (turned) {
     const int64_t tiles = (s.outer + kTurned - 1) / kTurned;
-    parallel_for(tiles, std::max<int64_t>(kGrainSize / 4 / (s.dim * kTurned), 1), [&](int64_t begin, int64_t end) {
+    parallel_for(tiles, grain_of(4 * s.dim * kTurned), [&](int64_t begin, int64_t end) {
       const auto tile = make(s.dim * kTurned);
       for (int64_t t = begin; t < end; t++) tile(t * kTurned * s.dim, std::min(kTurned, s.outer - t * kTurned));
     });
@@ -193,7 +193,7 @@ void for_each_tile(const SoftmaxShape& s, bool turned, const Make& make) {
   // A tile of columns stays in L2 over the passes, but is at least a cache line wide.
   const int64_t width = rows ? 1 : std::min(s.inner, std::clamp<int64_t>(32768 / s.dim, 16, kMaxTile));
   const int64_t tiles = (s.inner + width - 1) / width;
-  const int64_t grain = std::max<int64_t>(kGrainSize / 4 / (s.dim * width), 1);
+  const int64_t grain = grain_of(4 * s.dim * width);
   parallel_for(s.outer * tiles, grain, [&](int64_t begin, int64_t end) {
     const auto tile = make(s.dim * width);
     for (int64_t t = begin; t < end; t++) {

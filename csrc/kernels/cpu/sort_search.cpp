@@ -219,7 +219,7 @@ void membership(const MembershipArgs& a) {
   dispatch_element(membership_kernel.name(), a.dtype, [&](auto tag) {
     using T = typename decltype(tag)::type;
     constexpr int64_t kBlockElements = 1024;
-    parallel_for(a.n, std::max<int64_t>(kGrainSize / std::max<int64_t>(a.m, 1), 1), [&](int64_t begin, int64_t end) {
+    parallel_for(a.n, grain_of(a.m), [&](int64_t begin, int64_t end) {
       for (int64_t b = begin; b < end; b += kBlockElements) {
         const int64_t m = std::min(kBlockElements, end - b);
         compute_t<T> block[kBlockElements];

@@ -76,12 +76,13 @@ struct Shape {
     full = mine_full + 8;
     empty = full + kStages * 8;
   }
-  __device__ __forceinline__ void init_barriers() const {
+  // leaving: how many arrive when a stage has been read.
+  __device__ __forceinline__ void init_barriers(int leaving) const {
     if (threadIdx.x == 0) {
       hopper::barrier_init(mine_full, 1);
       for (int s = 0; s < kStages; s++) {
         hopper::barrier_init(full + s * 8, 1);
-        hopper::barrier_init(empty + s * 8, kConsumers * 4);
+        hopper::barrier_init(empty + s * 8, leaving);
       }
       hopper::barrier_init_done();
     }
@@ -140,7 +141,7 @@ __global__ void __launch_bounds__(kThreadCount, 1)
   const int64_t q0 = int64_t{gridDim.x - 1 - blockIdx.x} * kMine;
   const int64_t keys = a.causal ? min(a.keys, q0 + kMine) : a.keys;
   const int steps = static_cast<int>((keys + Keys - 1) / Keys);
-  at.init_barriers();
+  at.init_barriers(kConsumers * 4);
   Turn<Shape::kStages> turn;
   if (group == 0) {
     hopper::registers_shrink<24>();
@@ -230,7 +231,7 @@ __global__ void __launch_bounds__(kThreadCount, 1)
   const int64_t k0 = int64_t{blockIdx.x} * kMine;  // under a causal mask the first keys have the most work
   const int start = a.causal ? static_cast<int>(k0 / Queries) : 0;
   const int end = static_cast<int>((a.queries + Queries - 1) / Queries);
-  at.init_barriers();
+  at.init_barriers(kConsumers * 128);  // every lane reads statistics itself
   Turn<Shape::kStages> turn;
   if (group == 0) {
     hopper::registers_shrink<24>();
@@ -279,7 +280,7 @@ __global__ void __launch_bounds__(kThreadCount, 1)
         hopper::products_wait<1>();
         settle(weight);
         if constexpr (Ahead) {
-          if (last >= 0) hopper::warp_leaves(at.empty + last * 8);
+          if (last >= 0) hopper::barrier_arrive(at.empty + last * 8);
         }
         last = turn.stage;
 #pragma unroll
@@ -320,7 +321,7 @@ __global__ void __launch_bounds__(kThreadCount, 1)
         hopper::products_commit();
         if constexpr (!Ahead) {
           hopper::products_wait<0>();
-          hopper::warp_leaves(at.empty + turn.stage * 8);
+          hopper::barrier_arrive(at.empty + turn.stage * 8);
         }
       }
     }

@@ -69,11 +69,11 @@ void launch_channel_sums(const ChannelIndex& index, int64_t extent, int64_t part
 }
 
 template <class T>
-struct BatchMoments {  // deviations from the channel's first element
+struct BatchMoments {  // deviations from an element of the channel
   BatchNormArgs a;
   __device__ double centre(int64_t channel) const {
-    const T first = read<T>(a.x, a.dtype, a.channels_last ? channel : channel * a.spatial, T(0));
-    return isfinite(first) ? static_cast<double>(first) : 0.0;
+    const ChannelIndex index{a.c, a.spatial, a.channels_last};
+    return middle_of<T>(a.n * a.spatial, [&](int64_t i) { return read<T>(a.x, a.dtype, index(channel, i), T(0)); });
   }
   __device__ Pair operator()(int64_t channel, int64_t at) const {
     const double d = static_cast<double>(read<T>(a.x, a.dtype, at, T(0))) - centre(channel);

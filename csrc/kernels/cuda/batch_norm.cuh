@@ -1,7 +1,7 @@
 // The passes of batch norm over tensors whose channels lie in whole 16-byte packs: planes of one channel, or, channels
-// last, lines of all of them. They compute in float, and a thread's sums are joined in double: where a channel's first
-// element, from which deviations are taken, is far from the others, squares cancel. What a channel needs in the second
-// pass is four floats.
+// last, lines of all of them. They compute in float, and a thread's sums are joined in double: where the element from
+// which deviations are taken is far from the others, squares cancel. What a channel needs in the second pass is four
+// floats.
 //
 // Channels last, a block works on a tile of up to 32 packs of a line and on as many lines at once as its threads cover,
 // so that narrow lines fill warps too; a thread keeps its pack of channels, and what belongs to them, in registers.

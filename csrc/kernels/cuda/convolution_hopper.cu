@@ -236,7 +236,8 @@ bool usable(const HopperConvolution& c) {
 HopperConvolution flattened(HopperConvolution c) {
   const auto dense = [](const HopperImage& i) { return i.row == i.size[1] * i.pixel && i.sample == i.size[0] * i.row; };
   bool flat = dense(c.input) && dense(c.output);
-  for (int d = 0; d < 2; d++) flat = flat && c.kernel[d] == 1 && c.stride[d] == 1 && c.padding[d] == 0;
+  for (int d = 0; d < 2; d++)
+    flat = flat && c.kernel[d] == 1 && c.stride[d] == 1 && c.padding[d] == 0 && c.input.size[d] == c.output.size[d];
   if (!flat) return c;
   for (HopperImage* i : {&c.input, &c.output}) {
     i->size[1] *= i->size[0] * c.samples, i->size[0] = 1;

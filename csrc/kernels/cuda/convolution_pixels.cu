@@ -188,9 +188,7 @@ HopperImage image_of(const ConvTensor& t, int64_t channels, const int64_t (&size
 // Of a window of one pixel, which input and output share: floats are turned along the one of fewer channels.
 template <class S>
 bool exchanged(const ConvArgs& a) {
-  bool single = sizeof(S) == 4 && a.in_channels < a.out_channels && for_hopper<S>(a, a.out_channels);
-  for (int d = 1; d < 3; d++) single = single && a.kernel[d] == 1 && a.stride[d] == 1 && a.padding[d] == 0;
-  return single;
+  return sizeof(S) == 4 && is_pointwise(a) && a.in_channels < a.out_channels && for_hopper<S>(a, a.out_channels);
 }
 
 template <class S>

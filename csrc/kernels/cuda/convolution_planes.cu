@@ -137,8 +137,7 @@ bool in_planes(const ConvArgs& a, const ConvTensor& t) {
 }  // namespace
 
 bool conv_planes(ConvPass pass, const ConvArgs& a) {
-  bool single = a.groups == 1 && (is_half(a.dtype) || (a.dtype == DType::F32 && a.tf32));
-  for (int d = 0; d < 3; d++) single = single && a.kernel[d] == 1 && a.stride[d] == 1 && a.padding[d] == 0;
+  const bool single = is_pointwise(a) && a.groups == 1 && (is_half(a.dtype) || (a.dtype == DType::F32 && a.tf32));
   const int64_t pixels = a.in_size[1] * a.in_size[2];
   if (!single || a.in_size[0] != 1 || pixels < 64 || std::min(a.in_channels, a.out_channels) < 32 || !on_hopper() ||
       !in_planes(a, a.input) || !in_planes(a, a.output))

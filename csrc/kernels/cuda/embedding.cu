@@ -100,7 +100,7 @@ void backward(const EmbeddingBackwardArgs& a) {
   const cudaStream_t stream = cuda::current_stream();
   cuda::check(cudaMemsetAsync(a.out, 0, static_cast<size_t>(a.rows * a.dim) * size_of(a.dtype), stream),
               "clearing an embedding's gradient");
-  if (a.count == 0) return;
+  if (a.count == 0) return cuda::check_launch("clearing an embedding's gradient");
   const Scratch memory(4 * a.count * 8);
   auto *rows = memory.get<uint64_t>(), *other_rows = rows + a.count;
   auto *positions = memory.get<int64_t>() + 2 * a.count, *other_positions = positions + a.count;

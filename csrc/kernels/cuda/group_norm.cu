@@ -38,11 +38,9 @@ __device__ __forceinline__ void put(const Pack<S, V>& pack, S* row, int count, i
   }
 }
 
-// What is near a group's numbers, so that the squares of differences from it keep their digits.
 template <class S>
-__device__ __forceinline__ float centre_of(const S* group) {
-  const float first = convert<float>(group[0]);
-  return isfinite(first) ? first : 0.0f;
+__device__ __forceinline__ float centre_of(const S* group, int64_t count) {
+  return middle_of<float>(count, [&](int64_t i) { return convert<float>(group[i]); });
 }
 
 // Per row the sums of differences from the group's centre and of their squares.
@@ -52,7 +50,7 @@ __global__ void __launch_bounds__(512) row_moments(const __grid_constant__ Group
   __shared__ Pair shared[32];
   const S* const x = static_cast<const S*>(a.x);
   rows::for_each(a.n * a.c, [&](int64_t r) {
-    const float centre = centre_of(x + r / width * width * a.spatial);
+    const float centre = centre_of(x + r / width * width * a.spatial, width * a.spatial);
     Pair mine{0, 0};
     rows::stream(x + r * a.spatial, a.spatial, [&](const Pack<S, V>& pack, int count, int64_t) {
       float sum = 0, squares = 0;
@@ -77,7 +75,7 @@ __global__ void __launch_bounds__(kThreads)
     for (int64_t k = 0; k < width; k++) total = AddPairs()(total, sums[u * width + k]);
     const double n = static_cast<double>(width * a.spatial), shift = total.a / n;
     const double variance = total.b / n - shift * shift;
-    const double centre = centre_of(static_cast<const S*>(a.x) + u * width * a.spatial);
+    const double centre = centre_of(static_cast<const S*>(a.x) + u * width * a.spatial, width * a.spatial);
     write<float>(a.mean, a.stat_dtype, u, static_cast<float>(centre + shift));
     write<float>(a.rstd, a.stat_dtype, u, static_cast<float>(1 / ::sqrt((variance < 0 ? 0 : variance) + a.eps)));
   }

@@ -59,7 +59,7 @@ template <class Sum, class Total, class Of>
 void count_all(const Of& of, int64_t n, int64_t bins, Total* totals) {
   const cudaStream_t stream = cuda::current_stream();
   cuda::check(cudaMemsetAsync(totals, 0, static_cast<size_t>(bins) * sizeof(Total), stream), "clearing a histogram");
-  if (n == 0) return;
+  if (n == 0) return cuda::check_launch("clearing a histogram");
   const auto size = static_cast<int64_t>(sizeof(Sum)), pitch = bins | 1;
   if (pitch * size > kSharedBytes) {
     count_in_memory<Sum, Total><<<grid_for(n), kThreads, 0, stream>>>(of, n, totals);

@@ -20,6 +20,15 @@ struct AddPairs {
   __device__ __forceinline__ Pair operator()(Pair x, Pair y) const { return {x.a + y.a, x.b + y.b}; }
 };
 
+// From where deviations are taken, so that their squares keep their digits: of three among `count` elements the middle
+// one, which a lone outlier or a border does not move. Zero if it is not finite.
+template <class T, class F>
+__device__ __forceinline__ T middle_of(int64_t count, const F& element) {
+  const T a = element(count / 6), b = element(count / 2), c = element(count - 1 - count / 6);
+  const T low = a < b ? a : b, high = a < b ? b : a, middle = c < low ? low : c > high ? high : c;
+  return isfinite(middle) ? middle : T(0);
+}
+
 // Null pointers read as `absent`.
 template <class T>
 __device__ __forceinline__ T read(const void* p, DType dtype, int64_t i, T absent) {

@@ -283,7 +283,7 @@ void pool_scatter(const PoolScatterArgs& a) {
   if (!gathers)
     cuda::check(cudaMemsetAsync(a.y, 0, static_cast<size_t>(size) * size_of(a.dtype), stream),
                 "clearing a pooling's gradient");
-  if (numel == 0) return;
+  if (numel == 0) return cuda::check_launch("clearing a pooling's gradient");
   if (!dispatch(a.dtype, PoolTypes{}, [&](auto tag) {
         using T = typename decltype(tag)::type;
         cuda::Fault* const fault = cuda::fault_record();

@@ -44,21 +44,41 @@ __global__ void __launch_bounds__(kThreads)
   }
 }
 
+// What to fill, with the distribution's parameters in `args`.
+struct Task {
+  RandomState& state;
+  const PointwiseView& view;
+  Args args;
+};
+
 template <class T, int V, class Value, class Draw, class Transform>
-void launch(RandomState& state, Args a, const Draw& draw, const Transform& transform) {
-  const unsigned grid = philox::grid(a.numel);
-  const uint64_t rounds = static_cast<uint64_t>((a.numel - 1) / (int64_t{kThreads} * grid * V) + 1);
-  a.offset = advance(state, rounds * 4);
+void launch(const Task& task, const Draw& draw, const Transform& transform) {
+  const PointwiseView& v = task.view;
+  const unsigned grid = philox::grid(v.numel);
+  const uint64_t rounds = static_cast<uint64_t>((v.numel - 1) / (int64_t{kThreads} * grid * V) + 1);
+  const uint64_t offset = advance(task.state, rounds * 4);
+  if (!has_small_offsets(v)) {  // the parts draw their own numbers, and native leaves those of the whole unused
+    each_small_part(
+        v, [&](const PointwiseView& part) { launch<T, V, Value>(Task{task.state, part, task.args}, draw, transform); });
+    return;
+  }
+  Args a = task.args;
+  a.numel = v.numel;
+  a.space = Space(v.ndim, v.sizes, v.numel);
+  for (int d = 0; d < v.ndim; d++) a.strides[d] = v.strides[0][d];
+  a.out = v.data[0];
+  a.seed = task.state.seed;
+  a.offset = offset;
   draw_elements<T, V, Value><<<grid, kThreads, 0, cuda::current_stream()>>>(a, draw, transform);
 }
 
 // One real number a draw, in the element's compute type.
 template <class T, class Draw, class Transform>
-void real(RandomState& state, const Args& a, const Draw& draw, const Transform& transform) {
+void real(const Task& task, const Draw& draw, const Transform& transform) {
   if constexpr (std::is_same_v<T, double>) {
-    launch<T, 2, double>(state, a, draw, transform);
+    launch<T, 2, double>(task, draw, transform);
   } else {
-    launch<T, 4, float>(state, a, draw, transform);
+    launch<T, 4, float>(task, draw, transform);
   }
 }
 
@@ -76,10 +96,10 @@ __device__ __forceinline__ C half_epsilon() {
 }
 
 template <class T>
-bool continuous(RandomState& state, Distribution d, const Args& args) {
+bool continuous(const Task& task, Distribution d) {
   switch (d) {
     case Distribution::uniform:
-      real<T>(state, args, DrawUniform(), [] __device__(const Args& a, auto u) -> T {
+      real<T>(task, DrawUniform(), [] __device__(const Args& a, auto u) -> T {
         using C = decltype(u);
         const T low = convert<T>(static_cast<C>(a.a)), high = convert<T>(static_cast<C>(a.b));
         const C range = convert<C>(convert<T>(static_cast<C>(convert<C>(high) - convert<C>(low))));
@@ -88,19 +108,19 @@ bool continuous(RandomState& state, Distribution d, const Args& args) {
       });
       return true;
     case Distribution::normal:
-      real<T>(state, args, DrawNormal(), [] __device__(const Args& a, auto z) -> T {
+      real<T>(task, DrawNormal(), [] __device__(const Args& a, auto z) -> T {
         using C = decltype(z);
         return convert<T>(static_cast<C>(z * static_cast<C>(a.b) + static_cast<C>(a.a)));
       });
       return true;
     case Distribution::log_normal:
-      real<T>(state, args, DrawNormal(), [] __device__(const Args& a, auto z) -> T {
+      real<T>(task, DrawNormal(), [] __device__(const Args& a, auto z) -> T {
         using C = decltype(z);
         return convert<T>(fast_exp(static_cast<C>(z * static_cast<C>(a.b) + static_cast<C>(a.a))));
       });
       return true;
     case Distribution::cauchy:
-      real<T>(state, args, DrawUniform(), [] __device__(const Args& a, auto u) -> T {
+      real<T>(task, DrawUniform(), [] __device__(const Args& a, auto u) -> T {
         using C = decltype(u);
         constexpr auto pi = C(3.14159265358979323846);
         const C median = static_cast<C>(a.a), sigma = static_cast<C>(a.b);
@@ -115,7 +135,7 @@ bool continuous(RandomState& state, Distribution d, const Args& args) {
       });
       return true;
     case Distribution::exponential:
-      real<T>(state, args, DrawUniform(), [] __device__(const Args& a, auto u) -> T {
+      real<T>(task, DrawUniform(), [] __device__(const Args& a, auto u) -> T {
         using C = decltype(u);
         const C log = u >= 1 - half_epsilon<C>() ? -half_epsilon<C>() : fast_log(u);
         return convert<T>(static_cast<C>(C(-1) / static_cast<C>(a.a) * log));
@@ -126,35 +146,36 @@ bool continuous(RandomState& state, Distribution d, const Args& args) {
 }
 
 template <class T>
-bool discrete(RandomState& state, Distribution d, Args args) {
+bool discrete(Task task, Distribution d) {
   const auto in_range = [] __device__(const Args& a, auto word) -> T {
     return convert<T>(static_cast<int64_t>(static_cast<uint64_t>(word) % a.range + static_cast<uint64_t>(a.base)));
   };
   switch (d) {
     case Distribution::bernoulli:
-      real<T>(state, args, DrawUniform(), [] __device__(const Args& a, auto u) -> T {
+      real<T>(task, DrawUniform(), [] __device__(const Args& a, auto u) -> T {
         return convert<T>(static_cast<float>(u < static_cast<decltype(u)>(a.a)));
       });
       return true;
     case Distribution::geometric:
-      real<T>(state, args, DrawUniform(), [] __device__(const Args& a, auto u) -> T {
+      real<T>(task, DrawUniform(), [] __device__(const Args& a, auto u) -> T {
         using C = decltype(u);
         return convert<T>(static_cast<C>(::ceil(fast_log(u) / fast_log1p(-static_cast<C>(a.a)))));
       });
       return true;
     case Distribution::integers_range:
-      if (args.range >= uint64_t{1} << 28) {
-        launch<T, 2, uint64_t>(state, args, DrawWords(), in_range);
+      if (task.args.range >= uint64_t{1} << 28) {
+        launch<T, 2, uint64_t>(task, DrawWords(), in_range);
       } else {
-        launch<T, 4, uint32_t>(state, args, DrawWords(), in_range);
+        launch<T, 4, uint32_t>(task, DrawWords(), in_range);
       }
       return true;
     case Distribution::integers_full:
-      launch<T, 2, uint64_t>(state, args, DrawWords(), [] __device__(const Args&, uint64_t word) -> T {
+      launch<T, 2, uint64_t>(task, DrawWords(), [] __device__(const Args&, uint64_t word) -> T {
         return convert<T>(static_cast<int64_t>(word));
       });
       return true;
     case Distribution::integers: {
+      Args& args = task.args;
       args.base = 0;
       if constexpr (std::is_same_v<T, double>) {
         args.range = (uint64_t{1} << 53) + 1;
@@ -166,9 +187,9 @@ bool discrete(RandomState& state, Distribution d, Args args) {
         args.range = static_cast<uint64_t>(std::numeric_limits<T>::max()) + 1;
       }
       if (std::is_same_v<T, int64_t> || std::is_same_v<T, double>) {
-        launch<T, 2, uint64_t>(state, args, DrawWords(), in_range);
+        launch<T, 2, uint64_t>(task, DrawWords(), in_range);
       } else {
-        launch<T, 4, uint32_t>(state, args, DrawWords(), in_range);
+        launch<T, 4, uint32_t>(task, DrawWords(), in_range);
       }
       return true;
     }
@@ -178,29 +199,19 @@ bool discrete(RandomState& state, Distribution d, Args args) {
 
 using DiscreteTypes = Types<float, double, Half, BFloat16, uint8_t, int8_t, int16_t, int32_t, int64_t, bool>;
 
-Args args_of(const RandomState& state, const PointwiseView& v) {
-  Args a{};
-  a.numel = v.numel;
-  a.space = Space(v.ndim, v.sizes, v.numel);
-  for (int d = 0; d < v.ndim; d++) a.strides[d] = v.strides[0][d];
-  a.out = v.data[0];
-  a.seed = state.seed;
-  return a;
-}
-
 void distribution(RandomState& state, Distribution d, const PointwiseView& v, const DistributionParams& params) {
   if (v.numel == 0) return;
-  Args a = args_of(state, v);
-  a.a = params.a;
-  a.b = params.b;
-  a.range = params.range;
-  a.base = params.base;
+  Task task{state, v, {}};
+  task.args.a = params.a;
+  task.args.b = params.b;
+  task.args.range = params.range;
+  task.args.base = params.base;
   bool done = false;
   const bool known = d <= Distribution::exponential
                          ? dispatch(v.dtype[0], FloatingTypes{},
-                                    [&](auto tag) { done = continuous<typename decltype(tag)::type>(state, d, a); })
+                                    [&](auto tag) { done = continuous<typename decltype(tag)::type>(task, d); })
                          : dispatch(v.dtype[0], DiscreteTypes{},
-                                    [&](auto tag) { done = discrete<typename decltype(tag)::type>(state, d, a); });
+                                    [&](auto tag) { done = discrete<typename decltype(tag)::type>(task, d); });
   if (!known || !done) missing_kernel("random", name_of(v.dtype[0]));
   cuda::check_launch("launching a distribution");
 }

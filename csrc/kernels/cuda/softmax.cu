@@ -81,7 +81,7 @@ __global__ void __launch_bounds__(1024) forward_kernel(const __grid_constant__ A
       if (masked != nullptr && masked[i]) continue;
       const T x = load_as<T>(a.from.data + (base + i * stride) * a.sizes[1], a.from.dtype);
       if (x > mine.high) {
-        mine = {x, mine.sum * ::exp(mine.high - x) + T(1)};
+        mine = {x, mine.sum * ::exp(mine.high - x) + (x - x + T(1))};  // exp(x - x), which is NaN of an infinity
       } else if (x > lowest || x != x) {
         mine.sum += ::exp(x - mine.high);
       }

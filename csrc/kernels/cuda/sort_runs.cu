@@ -71,7 +71,7 @@ void runs(const RunsArgs& a) {
   if (a.n == 0) {
     cuda::check(cudaMemsetAsync(a.count, 0, sizeof(int64_t), stream), "clearing a count");
     cuda::check(cudaMemsetAsync(a.starts, 0, sizeof(int64_t), stream), "clearing a start");
-    return;
+    return cuda::check_launch("clearing a count");
   }
   const int64_t blocks = ceil_div(a.n, kChunk);
   const Scratch memory(blocks * 12);
@@ -180,7 +180,7 @@ void find_run_values(const T* data, int64_t n, int64_t* count, T* values) {
 void run_values(const char* data, DType dtype, int64_t n, int64_t* count, char* values) {
   if (n == 0) {
     cuda::check(cudaMemsetAsync(count, 0, sizeof(int64_t), cuda::current_stream()), "clearing a count");
-    return;
+    return cuda::check_launch("clearing a count");
   }
   if (!dispatch(dtype, ElementTypes{}, [&](auto tag) {
         using T = typename decltype(tag)::type;

@@ -374,10 +374,15 @@ Fault* fault_record() {
 
 void raise_fault() {
   Fault* const record = fault_record();
-  if (*reinterpret_cast<volatile unsigned*>(&record->ready) == 0) return;
+  const auto there = [&] { return *reinterpret_cast<volatile unsigned*>(&record->ready) != 0; };
+  if (!there()) return;
+  static std::mutex one_thread_raises_it;
+  std::unique_lock guard(one_thread_raises_it);
+  if (!there()) return;
   const Fault fault = *record;
   record->ready = 0;
   record->claimed = 0;
+  guard.unlock();
   if (fault.size < 0)
     throw std::runtime_error(std::string(fault.what) +
                              " (found by the device; the call that caused it was made before this one)");
