@@ -2,8 +2,8 @@
 
 PyTorch's own rules for attention are made for another device. Ours give native's strides, as csrc/ops/attention.cpp
 does; a plan made with others fails at a view in the middle of the graph. What bags of embeddings save for the backward
-pass has other sizes on the CPU than elsewhere. So has what batch norm saves in evaluation mode, empty on the CPU;
-but there PyTorch's decomposition answers before any rule, and it looks at the device's name.
+pass has other sizes on the CPU than elsewhere, and ours the CPU's on a GPU, too. Batch norm in evaluation mode also saves
+other sizes, none on the CPU; but there PyTorch's decomposition answers before any rule, and it looks at the device's name.
 """
 
 from collections.abc import Callable
@@ -98,8 +98,7 @@ def _install_as_on_cpu() -> None:
 
 def install(backend: str) -> None:
     aten = torch.ops.aten
-    if backend == "cpu":
-        _install_as_on_cpu()
+    _install_as_on_cpu()
     forward = aten._scaled_dot_product_fused_attention_overrideable.default
     backward = aten._scaled_dot_product_fused_attention_overrideable_backward.default
     op_implementations_dict.setdefault(forward, _forward)

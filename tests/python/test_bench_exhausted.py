@@ -59,6 +59,7 @@ def run(arguments, limit, most):
 
 
 @pytest.mark.timeout(600)
+@needs_the_cpu
 def test_a_full_disk_is_said_and_leaves_whole_lines(folder, tmp_path):
     pytest.importorskip("matplotlib")
     out, pictures = tmp_path / "r.jsonl", tmp_path / "pictures"

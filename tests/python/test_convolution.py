@@ -108,18 +108,19 @@ def test_forward_and_gradients(case, dtype):
         close(actual.detach(), expected.detach())
 
 
+def order(t):
+    """Strides of the dimensions that have any: those of size one are read by nobody, and native leaves them to chance."""
+    return [stride for stride, size in zip(t.stride(), t.shape, strict=True) if size > 1]
+
+
 @pytest.mark.parametrize("case", [c for c, v in CASES.items() if len(v[1]) in CHANNELS_LAST and len(v[1]) == len(v[2])])
 @pytest.mark.parametrize("input_last,weight_last", [(True, False), (False, True), (True, True)])
 def test_channels_last(case, input_last, weight_last):
     actual = run(case, torch.float32, DEVICE, input_last, weight_last)
     expected = run(case, torch.float32, "cpu", input_last, weight_last)
     for a, e in zip(actual, expected, strict=True):
-        close(a.detach(), e.detach())
-
-
-def order(t):
-    """Strides of the dimensions that have any: those of size one are read by nobody, and native leaves them to chance."""
-    return [stride for stride, size in zip(t.stride(), t.shape, strict=True) if size > 1]
+        close(a.detach(), e.detach(), strides=False)
+        assert order(a) == order(e)
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])

@@ -338,6 +338,7 @@ def test_an_empty_complex_mean_is_nan_in_both_parts():
     check(lambda t: torch.view_as_real(t.mean(0)), torch.zeros(0, 2, dtype=torch.complex128))
 
 
+@pytest.mark.skipif(ASYNCHRONOUS, reason="the mean of one infinity beside its variance is native CPU's")
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16, torch.float16], ids=str)
 @pytest.mark.parametrize(
     "values", [[math.inf], [-math.inf], [math.nan], [math.inf, 1.0], [math.inf, math.inf]], ids=str

@@ -1,6 +1,6 @@
 // NVIDIA GPUs as devices. libminitorch opens this library at run time and asks minitorch_cuda_backend() for the
 // backend; it answers null, with the reason, when there is no usable GPU.
-#include <unistd.h>
+#include <pthread.h>
 
 #include <algorithm>
 #include <array>
@@ -246,8 +246,6 @@ class CudaBackend final : public Backend {
                                std::to_string(stream.id));
     return s.handles[index];
   }
-  // The process that uses the GPUs first; until then the one that chose this backend.
-  pid_t process() const { return process_; }
 
   struct Facts {
     DeviceProperties properties;
@@ -278,7 +276,6 @@ class CudaBackend final : public Backend {
       found.push_back({properties, p.maxThreadsPerMultiProcessor});
     }
     facts_ = std::move(found);
-    process_ = getpid();
     facts_known_.store(true, std::memory_order_release);
   }
 
@@ -321,7 +318,6 @@ class CudaBackend final : public Backend {
   }
 
   const int count_;
-  mutable std::atomic<pid_t> process_ = getpid();
   mutable std::mutex facts_mutex_;
   mutable std::atomic<bool> facts_known_ = false;
   mutable std::vector<Facts> facts_;
@@ -331,6 +327,8 @@ class CudaBackend final : public Backend {
 };
 
 CudaBackend* instance = nullptr;
+// Whether this process was forked from one in which the driver was in use, by whomever.
+bool used_before_fork = false, in_bad_fork = false;
 
 }  // namespace
 
@@ -352,7 +350,7 @@ int threads_per_multiprocessor() { return instance->facts(instance->current_devi
 
 void fail(cudaError_t error, const char* what) {
   cudaGetLastError();  // forget it: the next call must not see this error again
-  if (error == cudaErrorInitializationError && instance != nullptr && getpid() != instance->process())
+  if (error == cudaErrorInitializationError && in_bad_fork)
     throw std::runtime_error(
         "Cannot use a GPU in a forked subprocess. To use minitorch with multiprocessing, you must use the 'spawn' "
         "start "
@@ -426,6 +424,7 @@ std::string about_architectures(const CudaBackend& backend) {
 // Lives as long as the process.
 Backend* begin_with(std::unique_ptr<CudaBackend> made) {
   instance = made.release();
+  pthread_atfork([] { used_before_fork = cuda::driver_in_use(); }, nullptr, [] { in_bad_fork |= used_before_fork; });
   active_slot = Slot::cuda;
   return instance;
 }
