@@ -2,8 +2,9 @@
 
 PyTorch's own rules for attention are made for another device. Ours give native's strides, as csrc/ops/attention.cpp
 does; a plan made with others fails at a view in the middle of the graph. What bags of embeddings save for the backward
-pass has other sizes on the CPU than elsewhere, and ours the CPU's on a GPU, too. Batch norm in evaluation mode also saves
-other sizes, none on the CPU; but there PyTorch's decomposition answers before any rule, and it looks at the device's name.
+pass has other sizes on the CPU than elsewhere, and ours has the CPU's on a GPU, too. Batch norm in evaluation mode also
+saves what has other sizes, none on the CPU; but there PyTorch's decomposition answers before any rule, and it looks at
+the device's name.
 """
 
 from collections.abc import Callable
