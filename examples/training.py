@@ -72,7 +72,8 @@ class Here:
     def __init__(self, device: torch.device) -> None:
         self.device = device
         # On a GPU convolutions of floats round their factors to tf32 by default, far more than two devices may differ.
-        torch.backends.cudnn.allow_tf32 = False
+        if torch.backends.cudnn.allow_tf32:
+            torch.backends.cudnn.allow_tf32 = False
 
     def begin(self, name: str, steps: int, dropout: bool = True) -> None:
         """Start a task afresh."""
