@@ -153,7 +153,7 @@ CHANGES = {
     "limits RLIMIT_NOFILE": lower_limit,
     "locale": other_locale,
     "locale of the thread": other_locale_of_the_thread,
-    "signals SIGINT": lambda: signal.signal(signal.SIGINT, signal.SIG_IGN),
+    "signals SIGUSR2": lambda: signal.signal(signal.SIGUSR2, signal.SIG_IGN),
     "signals SIGTERM default is ignored": lambda: C.signal(ctypes.c_int(15), ctypes.c_void_p(1)),
     "signals SIGUSR1 default is handled by print": lambda: signal.signal(signal.SIGUSR1, print),
     "blocked signals () is ('SIGUSR2',) now": lambda: signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGUSR2}),

@@ -152,7 +152,7 @@ STALE = (
 )
 # What is the process's alone, all at once.
 PROCESS = (
-    "static bool done = (std::signal(SIGINT, SIG_IGN), clearenv(), alarm(1000), umask(0123),"
+    "static bool done = (std::signal(SIGUSR2, SIG_IGN), clearenv(), alarm(1000), umask(0123),"
     'setlocale(LC_ALL, "POSIX"), setlocale(LC_TIME, "C.UTF-8"), true);'
     "rlimit limit; getrlimit(RLIMIT_NOFILE, &limit); limit.rlim_cur = 50; setrlimit(RLIMIT_NOFILE, &limit);"
 )
@@ -164,7 +164,7 @@ CHANGES = {
     "the process": (
         PROCESS,
         "failed",
-        r"(?s)umask \d+ is 123 now.*environment \w+ is unset now, \d+ more of environment, signals SIGINT .* is "
+        r"(?s)umask \d+ is 123 now.*environment \w+ is unset now, \d+ more of environment, signals SIGUSR2 .* is "
         r"ignored now, alarm False is True now, limits RLIMIT_NOFILE .* is \(50, \d+\) now, locale ",
     ),
     "traps": ("feenableexcept(FE_DIVBYZERO);", "failed", "traps of the arithmetic 0 is 4 now"),

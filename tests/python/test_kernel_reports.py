@@ -94,7 +94,7 @@ PYTHON = {
         "failed",
         "starts a thread and leaves it",
     ),
-    "cosh": ("(signal.signal(signal.SIGINT, signal.SIG_IGN), x.cosh())[1]", "failed", "signals SIGINT"),
+    "cosh": ("(signal.signal(signal.SIGUSR2, signal.SIG_IGN), x.cosh())[1]", "failed", "signals SIGUSR2"),
     "tanh": ("sys.exit(0)", "failed", "ended the process"),
 }
 
