@@ -59,11 +59,10 @@ void run_pointwise(PointwiseOp op, const at::TensorIteratorBase& iter, const A&.
   if (C10_UNLIKELY(at::isFloat8Type(iter.dtype(0))) &&
       computes_wide(iter, [&](const at::TensorIteratorBase& wide) { run_pointwise(op, wide, scalars...); }))
     return;
-  if (C10_UNLIKELY(iter.dtype(0) == at::kComplexHalf || iter.dtype(1) == at::kComplexHalf ||
-                   iter.dtype(iter.ntensors() - 1) == at::kComplexHalf)) {
+  const bool reads = iter.dtype(1) == at::kComplexHalf || iter.dtype(iter.ntensors() - 1) == at::kComplexHalf;
+  if (C10_UNLIKELY(reads || iter.dtype(0) == at::kComplexHalf)) {
     const at::ScalarType common = common_dtype_or_undefined(iter);
-    const bool read = iter.dtype(1) == at::kComplexHalf || iter.dtype(iter.ntensors() - 1) == at::kComplexHalf;
-    if (read || common == at::kComplexHalf)
+    if (reads || common == at::kComplexHalf)
       check_complex_half(common != at::ScalarType::Undefined ? common : iter.dtype(0), op);
   }
   pointwise_kernel(op, view_of(iter), PointwiseParams{{kernel_scalar(scalars)...}});

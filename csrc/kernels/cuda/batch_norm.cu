@@ -21,15 +21,15 @@ struct ChannelIndex {
   __device__ __forceinline__ int64_t channel_of(int64_t at) const { return channels_last ? at % c : at / spatial % c; }
 };
 
-// Partial sums of f(channel, position) for each channel: partial[part * c + channel].
+// Partial sums of f(channel)(position) for each channel: partial[part * c + channel].
 template <class F>
 __global__ void __launch_bounds__(512) channel_sums(ChannelIndex index, int64_t extent, Pair* partial, F f) {
   __shared__ Pair shared[32];
   const int64_t begin = extent * blockIdx.y / gridDim.y, end = extent * (blockIdx.y + 1) / gridDim.y;
   for (int64_t channel = blockIdx.x; channel < index.c; channel += gridDim.x) {
+    const auto terms = f(channel);
     Pair sums{0, 0};
-    for (int64_t i = begin + threadIdx.x; i < end; i += blockDim.x)
-      sums = AddPairs()(sums, f(channel, index(channel, i)));
+    for (int64_t i = begin + threadIdx.x; i < end; i += blockDim.x) sums = AddPairs()(sums, terms(index(channel, i)));
     sums = block_reduce(sums, shared, Pair{0, 0}, AddPairs());
     if (threadIdx.x == 0) partial[blockIdx.y * index.c + channel] = sums;
   }
@@ -41,9 +41,10 @@ __global__ void __launch_bounds__(32 * kLines)
   const int64_t channel = blockIdx.x * int64_t{32} + threadIdx.x;
   const int64_t begin = extent * blockIdx.y / gridDim.y, end = extent * (blockIdx.y + 1) / gridDim.y;
   Pair sums{0, 0};
-  if (channel < index.c)
-    for (int64_t i = begin + threadIdx.y; i < end; i += kLines)
-      sums = AddPairs()(sums, f(channel, i * index.c + channel));
+  if (channel < index.c) {
+    const auto terms = f(channel);
+    for (int64_t i = begin + threadIdx.y; i < end; i += kLines) sums = AddPairs()(sums, terms(i * index.c + channel));
+  }
   shared[threadIdx.y][threadIdx.x] = sums;
   __syncthreads();
   if (threadIdx.y != 0 || channel >= index.c) return;
@@ -75,9 +76,11 @@ struct BatchMoments {  // deviations from an element of the channel
     const ChannelIndex index{a.c, a.spatial, a.channels_last};
     return middle_of<T>(a.n * a.spatial, [&](int64_t i) { return read<T>(a.x, a.dtype, index(channel, i), T(0)); });
   }
-  __device__ Pair operator()(int64_t channel, int64_t at) const {
-    const double d = static_cast<double>(read<T>(a.x, a.dtype, at, T(0))) - centre(channel);
-    return {d, d * d};
+  __device__ auto operator()(int64_t channel) const {
+    return [this, from = centre(channel)](int64_t at) -> Pair {
+      const double d = static_cast<double>(read<T>(a.x, a.dtype, at, T(0))) - from;
+      return {d, d * d};
+    };
   }
 };
 
@@ -133,7 +136,7 @@ __global__ void __launch_bounds__(kThreads) batch_apply(const __grid_constant__ 
   }
 }
 
-struct FirstOfChannel {
+struct CentreOfChannel {
   BatchNormArgs a;
   __device__ float operator()(int64_t channel) const {
     return static_cast<float>(BatchMoments<float>{a}.centre(channel));
@@ -156,7 +159,7 @@ bool try_batch_norm(const BatchNormArgs& a) {
     if (a.training) {
       const int64_t parts = batch::parts_for<false>(t, a.dtype);
       const Scratch partial(parts * a.c * static_cast<int64_t>(sizeof(Pair)));
-      batch::sums<S, false>(t, parts, FirstOfChannel{a}, partial.get<Pair>());
+      batch::sums<S, false>(t, parts, CentreOfChannel{a}, partial.get<Pair>());
       batch_statistics<float><<<column_blocks(a.c), column_threads(parts), 0, stream>>>(
           a, partial.get<Pair>(), parts, a.y == nullptr ? nullptr : factors.get<float4>());
     } else {
@@ -196,9 +199,11 @@ __device__ __forceinline__ T batch_invstd(const BatchNormBackwardArgs& a, int64_
 template <class T>
 struct BatchGradientSums {  // sum dy (x - mean), sum dy
   BatchNormBackwardArgs a;
-  __device__ Pair operator()(int64_t channel, int64_t at) const {
-    const T dy = read<T>(a.dy, a.dtype, at, T(0)), x = read<T>(a.x, a.dtype, at, T(0));
-    return {static_cast<double>(dy * (x - read<T>(a.mean, a.param_dtype, channel, T(0)))), static_cast<double>(dy)};
+  __device__ auto operator()(int64_t channel) const {
+    return [this, mean = read<T>(a.mean, a.param_dtype, channel, T(0))](int64_t at) -> Pair {
+      const T dy = read<T>(a.dy, a.dtype, at, T(0)), x = read<T>(a.x, a.dtype, at, T(0));
+      return {static_cast<double>(dy * (x - mean)), static_cast<double>(dy)};
+    };
   }
 };
 
