@@ -9,6 +9,7 @@
 
 #include "isas.h"
 #include "memory.h"
+#include "values.h"
 #include "kernels/attention.h"
 
 namespace minitorch {
@@ -29,7 +30,7 @@ class Operand {
       : heads_(heads), rows_(rows), columns_(columns), by_rows_(p.by_rows), data_(p.batch * heads * rows * columns) {
     std::mt19937 engine(seed);
     std::normal_distribution<float> normal;
-    for (T& x : data_) x = T(normal(engine));
+    for (T& x : data_) x = stored<T>(normal(engine));
   }
   AttentionOperand view() {
     const int64_t head = by_rows_ ? columns_ : rows_ * columns_, row = by_rows_ ? heads_ * columns_ : columns_;
@@ -37,20 +38,13 @@ class Operand {
   }
   double at(int64_t b, int64_t h, int64_t r, int64_t c) const {
     const int64_t place = by_rows_ ? (r * heads_ + h) * columns_ + c : (h * rows_ + r) * columns_ + c;
-    return static_cast<double>(data_[b * heads_ * rows_ * columns_ + place]);
+    return number(data_[b * heads_ * rows_ * columns_ + place]);
   }
 
  private:
   int64_t heads_, rows_, columns_;
   bool by_rows_;
   Vector<T> data_;
-};
-
-// Sums, and what their terms are in size, to which their rounding is in proportion.
-struct Sums {
-  explicit Sums(int64_t n) : value(n), size(n) {}
-  void add(int64_t at, double term, double term_size) { value[at] += term, size[at] += term_size; }
-  std::vector<double> value, size;
 };
 
 // Philox4x32: J. Salmon et al., 2011.
@@ -129,7 +123,7 @@ void check(const Problem& p) {
 
   for (int64_t b = 0; b < p.batch; b++)
     for (int64_t kv = 0; kv < p.kv_heads; kv++) {
-      Sums grad_k(p.keys * p.dim), grad_v(p.keys * p.value_dim);
+      TermSums grad_k(p.keys * p.dim), grad_v(p.keys * p.value_dim);
       for (int64_t h = kv * group; h < (kv + 1) * group; h++)
         for (int64_t i = 0; i < p.queries; i++) {
           const int64_t met = p.causal ? std::min(i + 1, p.keys) : p.keys;
@@ -141,15 +135,15 @@ void check(const Problem& p) {
             sum += w[j] = std::exp(double{scale} * score + (p.masked ? mask.at(b, h, i, j) : 0));
           }
           ASSERT_NEAR(lse[(b * p.heads + h) * p.queries + i], std::log(sum), 1e-4);
-          Sums out(p.value_dim), grad_q(p.dim), through(met);
+          TermSums out(p.value_dim), grad_q(p.dim), through(met);
           for (int64_t j = 0; j < met; j++) {
             w[j] /= sum;
             const double kept = stays(a, b * p.heads + h, i, j) ? 1 / (1 - p.p) : 0;
             for (int64_t d = 0; d < p.value_dim; d++) {
               const double value = v.at(b, kv, j, d), grad = dy.at(b, h, i, d);
-              out.add(d, w[j] * kept * value, std::abs(w[j] * kept * value));
-              through.add(j, kept * value * grad, std::abs(kept * value * grad));
-              grad_v.add(j * p.value_dim + d, w[j] * kept * grad, std::abs(w[j] * kept * grad));
+              out.add(d, w[j] * kept * value);
+              through.add(j, kept * value * grad);
+              grad_v.add(j * p.value_dim + d, w[j] * kept * grad);
             }
           }
           double dot = 0, dot_size = 0;

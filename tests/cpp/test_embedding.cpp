@@ -231,17 +231,15 @@ void expect_max_gradient(int64_t bags, int64_t dim) {
   Vector<T> out(kRows * dim, stored<T>(0));
   embedding_bag_max_backward_kernel({dtype_of<T>, reinterpret_cast<const char*>(grad.data()), winners.data(),
                                      sizes.data(), bags, dim, bytes(out), kRows});
-  Vector<double> sum(out.size()), size(out.size()), terms(out.size());
+  TermSums sums(out.size());
   for (int64_t at = 0; at < bags * dim; at++) {
     if (sizes[at / dim] == 0 || winners[at] < 0 || winners[at] >= kRows) continue;
-    const int64_t to = winners[at] * dim + at % dim;
-    sum[to] += number(grad[at]);
-    size[to] += std::abs(number(grad[at]));
-    terms[to]++;
+    sums.add(winners[at] * dim + at % dim, number(grad[at]));
   }
   // Sums are kept in the table, so each addition rounds to its type.
   for (size_t i = 0; i < out.size(); i++)
-    ASSERT_NEAR(number(out[i]), sum[i], terms[i] * rounding<T>() * size[i]) << bags << " x " << dim << ", " << i;
+    ASSERT_NEAR(number(out[i]), sums.value[i], sums.terms[i] * rounding<T>() * sums.size[i])
+        << bags << " x " << dim << ", " << i;
 }
 
 TEST(EmbeddingBag, GradientOfAMaximumGoesToItsRow) {

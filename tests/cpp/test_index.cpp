@@ -291,19 +291,16 @@ void expect_unfold_gradient(int64_t length, int64_t size, int64_t step, bool rev
   Vector<T> out(kOuter * length * kInner, stored<T>(0));
   unfold_backward_kernel({view_of(out.data(), dtype_of<T>, {kOuter, length, kInner}),
                           view_of(grad.data(), dtype_of<T>, sizes, strides), 1, size, step});
-  Vector<double> sum(out.size()), magnitude(out.size()), terms(out.size());
+  TermSums sums(out.size());
   for (int64_t o = 0; o < kOuter; o++)
     for (int64_t f = 0; f < folds; f++)
       for (int64_t i = 0; i < kInner; i++)
-        for (int64_t k = 0; k < size; k++) {
-          const double g = number(grad[o * strides[0] + f * strides[1] + i * strides[2] + k * strides[3]]);
-          const int64_t to = (o * length + f * step + k) * kInner + i;
-          sum[to] += g;
-          magnitude[to] += std::abs(g);
-          terms[to]++;
-        }
+        for (int64_t k = 0; k < size; k++)
+          sums.add((o * length + f * step + k) * kInner + i,
+                   number(grad[o * strides[0] + f * strides[1] + i * strides[2] + k * strides[3]]));
   for (size_t i = 0; i < out.size(); i++)
-    ASSERT_NEAR(number(out[i]), sum[i], std::is_integral_v<T> ? 0 : allowed<T>(sum[i], magnitude[i], terms[i]))
+    ASSERT_NEAR(number(out[i]), sums.value[i],
+                std::is_integral_v<T> ? 0 : allowed<T>(sums.value[i], sums.size[i], sums.terms[i]))
         << length << ", " << size << ", " << step << ": " << i;
 }
 

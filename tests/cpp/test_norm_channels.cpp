@@ -60,6 +60,32 @@ struct Sums {
   }
 };
 
+// Calls the kernel for all gradients, and for each kind alone, with null for those that are not wanted: what is wanted
+// is the same.
+template <class Args, class T, class P, class F>
+void expect_wanted(const Kernel<void(const Args&)>& kernel, const Args& all, Vector<T>& dx, Vector<P>& dweight,
+                   Vector<P>& dbias, const Sums& sums, const F& expect_dx) {
+  kernel(all);
+  sums.expect(dweight, dbias);
+  expect_dx();
+  const auto call = [&](bool input, bool weight, bool bias) {
+    Args some = all;
+    if (!input) some.dx = nullptr;
+    if (!weight) some.dweight = nullptr;
+    if (!bias) some.dbias = nullptr;
+    kernel(some);
+  };
+  std::fill(dx.begin(), dx.end(), stored<T>(7));
+  call(true, false, false);
+  expect_dx();
+  for (const bool weight : {true, false}) {
+    Vector<P>& wanted = weight ? dweight : dbias;
+    std::fill(wanted.begin(), wanted.end(), stored<P>(7));
+    call(false, weight, !weight);
+    sums.expect(dweight, dbias);
+  }
+}
+
 // ---- Batch norm ----------------------------------------------------------------------------------------------------
 
 template <class T, class P>
@@ -71,23 +97,22 @@ void expect_batch_gradient(const Layout& at, bool training, bool weighted) {
   const double eps = 0.01, count = static_cast<double>(s.n * s.spatial);
   Vector<T> dx(x.size(), stored<T>(7));
   Vector<P> dweight(s.c, stored<P>(7)), dbias(s.c, stored<P>(7));
-  BatchNormBackwardArgs a{.dtype = dtype_of<T>,
-                          .param_dtype = dtype_of<P>,
-                          .channels_last = at.last,
-                          .training = training,
-                          .n = s.n,
-                          .c = s.c,
-                          .spatial = s.spatial,
-                          .eps = eps,
-                          .dy = dy.data(),
-                          .x = x.data(),
-                          .weight = weighted ? weight.data() : nullptr,
-                          .mean = mean.data(),
-                          .stat = stat.data(),
-                          .dx = dx.data(),
-                          .dweight = dweight.data(),
-                          .dbias = dbias.data()};
-  batch_norm_backward_kernel(a);
+  const BatchNormBackwardArgs a{.dtype = dtype_of<T>,
+                                .param_dtype = dtype_of<P>,
+                                .channels_last = at.last,
+                                .training = training,
+                                .n = s.n,
+                                .c = s.c,
+                                .spatial = s.spatial,
+                                .eps = eps,
+                                .dy = dy.data(),
+                                .x = x.data(),
+                                .weight = weighted ? weight.data() : nullptr,
+                                .mean = mean.data(),
+                                .stat = stat.data(),
+                                .dx = dx.data(),
+                                .dweight = dweight.data(),
+                                .dbias = dbias.data()};
 
   Sums sums(s.c);
   const auto invstd = [&](int64_t c) { return training ? number(stat[c]) : 1 / std::sqrt(number(stat[c]) + eps); };
@@ -96,7 +121,6 @@ void expect_batch_gradient(const Layout& at, bool training, bool weighted) {
   at.each([&](int64_t, int64_t c, size_t i) {
     sums.add(static_cast<size_t>(c), number(dy[i]), xhat(c, i), xhat_size(c, i));
   });
-  sums.expect(dweight, dbias);
   const auto expect_dx = [&] {
     at.each([&](int64_t, int64_t channel, size_t i) {
       const auto c = static_cast<size_t>(channel);
@@ -107,17 +131,7 @@ void expect_batch_gradient(const Layout& at, bool training, bool weighted) {
       ASSERT_NEAR(number(dx[i]), exact, allowed<T>(exact, size, 12)) << i;
     });
   };
-  expect_dx();
-
-  // Some gradients are not wanted: the others are as before.
-  std::fill(dx.begin(), dx.end(), stored<T>(7));
-  a.dweight = a.dbias = nullptr;
-  batch_norm_backward_kernel(a);
-  expect_dx();
-  std::fill(dweight.begin(), dweight.end(), stored<P>(7));
-  a.dx = nullptr, a.dweight = dweight.data();
-  batch_norm_backward_kernel(a);
-  sums.expect(dweight, dbias);
+  expect_wanted(batch_norm_backward_kernel, a, dx, dweight, dbias, sums, expect_dx);
 }
 
 TEST(NormChannels, BatchNormGradientIsItsFormula) {
@@ -211,23 +225,22 @@ void expect_group_gradient(const Layout& at, bool weighted) {
   const double count = static_cast<double>(width * s.spatial);
   Vector<T> dx(x.size(), stored<T>(7));
   Vector<P> dweight(s.c, stored<P>(7)), dbias(s.c, stored<P>(7));
-  GroupNormBackwardArgs a{.dtype = dtype_of<T>,
-                          .param_dtype = dtype_of<P>,
-                          .stat_dtype = dtype_of<S>,
-                          .channels_last = at.last,
-                          .n = s.n,
-                          .c = s.c,
-                          .spatial = s.spatial,
-                          .groups = s.groups,
-                          .dy = dy.data(),
-                          .x = x.data(),
-                          .weight = weighted ? weight.data() : nullptr,
-                          .mean = mean.data(),
-                          .rstd = rstd.data(),
-                          .dx = dx.data(),
-                          .dweight = dweight.data(),
-                          .dbias = dbias.data()};
-  group_norm_backward_kernel(a);
+  const GroupNormBackwardArgs a{.dtype = dtype_of<T>,
+                                .param_dtype = dtype_of<P>,
+                                .stat_dtype = dtype_of<S>,
+                                .channels_last = at.last,
+                                .n = s.n,
+                                .c = s.c,
+                                .spatial = s.spatial,
+                                .groups = s.groups,
+                                .dy = dy.data(),
+                                .x = x.data(),
+                                .weight = weighted ? weight.data() : nullptr,
+                                .mean = mean.data(),
+                                .rstd = rstd.data(),
+                                .dx = dx.data(),
+                                .dweight = dweight.data(),
+                                .dbias = dbias.data()};
 
   // Per channel for the parameters; per group, of the weighted gradient, for the input.
   Sums channels(s.c), of_groups(groups);
@@ -240,7 +253,6 @@ void expect_group_gradient(const Layout& at, bool weighted) {
     channels.add(static_cast<size_t>(c), number(dy[i]), xhat(g, i), xhat_size(g, i));
     of_groups.add(g, number(dy[i]) * weight_of(c), xhat(g, i), xhat_size(g, i));
   });
-  channels.expect(dweight, dbias);
   const auto expect_dx = [&] {
     at.each([&](int64_t n, int64_t c, size_t i) {
       const size_t g = group_of(n, c);
@@ -252,16 +264,7 @@ void expect_group_gradient(const Layout& at, bool weighted) {
       ASSERT_NEAR(number(dx[i]), exact, allowed<T>(exact, size, 12)) << i;
     });
   };
-  expect_dx();
-
-  std::fill(dx.begin(), dx.end(), stored<T>(7));
-  a.dweight = a.dbias = nullptr;
-  group_norm_backward_kernel(a);
-  expect_dx();
-  std::fill(dbias.begin(), dbias.end(), stored<P>(7));
-  a.dx = nullptr, a.dbias = dbias.data();
-  group_norm_backward_kernel(a);
-  channels.expect(dweight, dbias);
+  expect_wanted(group_norm_backward_kernel, a, dx, dweight, dbias, channels, expect_dx);
 }
 
 TEST(NormChannels, GroupNormGradientIsItsFormula) {

@@ -137,7 +137,7 @@ void expect_average(const PoolShape& s, const PoolWindow& w, bool include_pad, i
   const auto at = [&](int64_t p, int64_t i, int64_t size) {
     return s.channels_last ? (p / s.c * size + i) * s.c + p % s.c : p * size + i;
   };
-  Vector<double> slope(x.size()), size(x.size()), terms(x.size());
+  TermSums slope(x.size());
   for (int64_t p = 0; p < planes; p++)
     for (int64_t o = 0; o < out; o++) {
       const int64_t place[3] = {o / (s.out[1] * s.out[2]), o / s.out[2] % s.out[1], o % s.out[2]};
@@ -156,18 +156,14 @@ void expect_average(const PoolShape& s, const PoolWindow& w, bool include_pad, i
             const int64_t from = at(p, (d * s.in[1] + h) * s.in[2] + v, in);
             sum += number(x[from]);
             sum_size += std::abs(number(x[from]));
-            const double term = number(dy[at(p, o, out)]) / divided_by;
-            slope[from] += term;
-            size[from] += std::abs(term);
-            terms[from]++;
+            slope.add(from, number(dy[at(p, o, out)]) / divided_by);
           }
       const double mean = count == 0 ? 0 : sum / divided_by;
       ASSERT_NEAR(number(y[at(p, o, out)]), mean,
                   allowed<T>(mean, count == 0 ? 0 : sum_size / divided_by, static_cast<double>(count) + 1))
           << p << ", " << o;
     }
-  for (size_t i = 0; i < dx.size(); i++)
-    ASSERT_NEAR(number(dx[i]), slope[i], allowed<T>(slope[i], size[i], terms[i] + 1)) << i;
+  slope.expect(dx, 1);
 }
 
 TEST_F(Pool, AveragesAndTheirGradients) {

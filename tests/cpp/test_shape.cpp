@@ -248,16 +248,11 @@ void expect_padding(const Padding& p, bool reflect, bool channels_last) {
 
   auto grad = random_of<T>(product(a.out_sizes), 2);
   Vector<T> sums(in.size(), stored<T>(7));
-  Vector<double> exact(in.size()), size(in.size()), terms(in.size());
-  each([&](int64_t from, int64_t to) {
-    exact[from] += number(grad[to]);
-    size[from] += std::abs(number(grad[to]));
-    terms[from]++;
-  });
+  TermSums exact(in.size());
+  each([&](int64_t from, int64_t to) { exact.add(from, number(grad[to])); });
   a.in = bytes(sums), a.out = bytes(grad);
   pad_backward_kernel(a);
-  for (size_t i = 0; i < sums.size(); i++)
-    ASSERT_NEAR(number(sums[i]), exact[i], allowed<T>(exact[i], size[i], terms[i])) << i;
+  exact.expect(sums);
 }
 
 TEST(Shape, PaddingShowsEdgesAndReflections) {
@@ -316,18 +311,12 @@ void expect_columns(const Patches& p) {
 
   auto grad = random_of<T>(elements, 2);
   Vector<T> sums(pixels, stored<T>(7));
-  Vector<double> exact(pixels), size(pixels), terms(pixels);
-  for (int64_t i = 0; i < elements; i++) {
-    const int64_t to = pixel(i);
-    if (to < 0) continue;
-    exact[to] += number(grad[i]);
-    size[to] += std::abs(number(grad[i]));
-    terms[to]++;
-  }
+  TermSums exact(sums.size());
+  for (int64_t i = 0; i < elements; i++)
+    if (const int64_t to = pixel(i); to >= 0) exact.add(to, number(grad[i]));
   a.image = bytes(sums), a.columns = bytes(grad);
   col2im_kernel(a);
-  for (size_t i = 0; i < sums.size(); i++)
-    ASSERT_NEAR(number(sums[i]), exact[i], allowed<T>(exact[i], size[i], terms[i])) << i;
+  exact.expect(sums);
 }
 
 TEST(Shape, ColumnsArePatchesAndAddUpToAnImage) {

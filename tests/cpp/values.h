@@ -1,8 +1,11 @@
 // Operands of kernels under test: numbers of any type, and what their rounding may cost.
 #pragma once
+#include <gtest/gtest.h>
+
 #include <cmath>
 #include <random>
 #include <type_traits>
+#include <vector>
 
 #include "core/dtype.h"
 #include "memory.h"
@@ -43,5 +46,26 @@ template <class T>
 double allowed(double value, double size, double steps) {
   return steps * rounding<compute_t<T>>() * size + rounding<T>() * std::abs(value) * 1.01;
 }
+
+// What terms add up to at each place, their sizes, to which rounding is in proportion, and how many there were.
+struct TermSums {
+  std::vector<double> value, size, terms;
+  explicit TermSums(size_t places) : value(places), size(places), terms(places) {}
+
+  void add(int64_t place, double term, double term_size) {
+    const auto at = static_cast<size_t>(place);
+    value[at] += term;
+    size[at] += term_size;
+    terms[at]++;
+  }
+  void add(int64_t place, double term) { add(place, term, std::abs(term)); }
+
+  // `more`: operations on each sum besides its additions.
+  template <class T>
+  void expect(const Vector<T>& found, double more = 0) const {
+    for (size_t i = 0; i < found.size(); i++)
+      ASSERT_NEAR(number(found[i]), value[i], allowed<T>(value[i], size[i], terms[i] + more)) << i;
+  }
+};
 
 }  // namespace minitorch
