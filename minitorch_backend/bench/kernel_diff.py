@@ -35,6 +35,7 @@ from minitorch_backend.bench.kernel_samples import (
     infos,
 )  # fmt: skip
 from minitorch_backend.kernels import compiler
+from minitorch_backend.whole import replacing
 
 TIME_LIMIT = 120.0  # seconds for a sample
 START_LIMIT = 180.0  # ... for loading the file and PyTorch's tables, at least
@@ -62,9 +63,8 @@ class Note:
         self._write(*((title, COMPILING) if title else self.at))
 
     def _write(self, text: str, step: str) -> None:
-        part = self.path.with_suffix(".part")
-        part.write_text(json.dumps([text, step]))
-        part.replace(self.path)  # the parent never reads half of it
+        with replacing(self.path) as part:
+            part.write_text(json.dumps([text, step]))
 
 
 def read_note(folder: pathlib.Path) -> tuple[str, str]:

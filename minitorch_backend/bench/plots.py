@@ -5,6 +5,7 @@ import pathlib
 from typing import Any
 
 from minitorch_backend.bench.results import Result, Run
+from minitorch_backend.whole import replacing
 
 COLOURS, MARKERS = 10, "os^Dv"  # of matplotlib's cycle; each colour has each marker once
 RATIOS, ROOFLINE = "ratios.png", "roofline.png"
@@ -23,12 +24,10 @@ def _pyplot() -> Any:
 
 def _save(figure: Any, path: pathlib.Path) -> None:
     """Write a picture at once. Raises OSError, and an older one is as it was."""
-    part = path.with_name(path.name + ".part")
     try:
-        figure.savefig(part, dpi=110, format="png")
-        part.replace(path)
+        with replacing(path) as part:
+            figure.savefig(part, dpi=110, format="png")
     finally:
-        part.unlink(missing_ok=True)
         _pyplot().close(figure)
 
 

@@ -14,6 +14,7 @@ from typing import Any, TextIO
 from minitorch_backend.bench import machine
 from minitorch_backend.bench.limits import Limits
 from minitorch_backend.bench.statistics import Estimate, verdict
+from minitorch_backend.whole import replacing
 
 FORMAT = 2
 READABLE = (1, 2)  # 1 knew one visit a case and nothing of where the processors were
@@ -225,18 +226,11 @@ class Writer:
 
     def _write_all(self, head: list[dict]) -> None:
         """The file anew, at once: head, then a line a case. Raises OSError, and the file is as it was."""
-        part = self.path.with_name(self.path.name + ".part")
-        try:
-            with part.open("w") as file:
-                for data in head:
-                    _write(file, data)
-                for result in self.results.values():
-                    _write(file, {"kind": "case", **asdict(result)})
-            part.replace(self.path)
-        except OSError:
-            with contextlib.suppress(OSError):
-                part.unlink(missing_ok=True)
-            raise
+        with replacing(self.path) as part, part.open("w") as file:
+            for data in head:
+                _write(file, data)
+            for result in self.results.values():
+                _write(file, {"kind": "case", **asdict(result)})
 
 
 def _write(file: TextIO, data: dict) -> None:

@@ -24,6 +24,7 @@ from rich.console import Console
 from minitorch_backend.bench import process_state, results
 from minitorch_backend.bench.results import Result
 from minitorch_backend.cli import INTERRUPTED
+from minitorch_backend.whole import replacing
 
 # In the child's environment: where it notes what it is at, and its parent.
 NOTE, PARENT = "MINITORCH_BENCH_NOTE", "MINITORCH_BENCH_PARENT"
@@ -98,10 +99,8 @@ def carried() -> dict | None:
 def keep(facts: dict) -> None:
     """In a child: leave this to the next one, also if this one hangs or dies. Elsewhere nothing."""
     if is_child():
-        path = _carried(os.environ[NOTE])
-        with contextlib.suppress(OSError):  # on a full disk what was there stays, whole
-            path.with_suffix(".part").write_text(json.dumps(facts))
-            path.with_suffix(".part").replace(path)
+        with contextlib.suppress(OSError), replacing(_carried(os.environ[NOTE])) as part:
+            part.write_text(json.dumps(facts))
 
 
 def _carried(note: str) -> pathlib.Path:

@@ -18,6 +18,7 @@ import time
 from typing import Any
 
 from minitorch_backend.compare.options import Options
+from minitorch_backend.whole import replacing
 
 FLIGHT_BYTES = 512
 SNAPSHOT_SECONDS = 5.0
@@ -93,10 +94,9 @@ class Journal:
             self.put(SNAPSHOT, report)
 
     def put(self, name: str, report: Any) -> None:
-        """Replace a file in one step: the parent never sees half of it."""
-        new = self.work / (name + ".new")
-        new.write_text(json.dumps(report.data()))
-        os.replace(new, self.work / name)
+        """Replace a file that the parent reads."""
+        with replacing(self.work / name) as part:
+            part.write_text(json.dumps(report.data()))
 
 
 def child(work: pathlib.Path) -> int:

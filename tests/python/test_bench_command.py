@@ -14,6 +14,7 @@ from minitorch_backend.bench.case import Case, forward
 from minitorch_backend.bench.command import bench
 from minitorch_backend.bench.results import Result
 from minitorch_backend.kernels.errors import CompileError
+from tests.python.own_cases import write_cases
 from tests.python.races import SHORT
 
 NATIVE = runner.native(_C.backend_name()).name
@@ -21,10 +22,9 @@ NATIVE = runner.native(_C.backend_name()).name
 
 @pytest.fixture
 def folder(tmp_path):
-    cases = tmp_path / "own" / "cases"
-    cases.mkdir(parents=True)
-    (cases / "tiny.py").write_text(
-        textwrap.dedent("""
+    cases = write_cases(
+        tmp_path,
+        """
             import torch
             from minitorch_backend.bench.case import Case, forward
 
@@ -39,7 +39,7 @@ def folder(tmp_path):
                 Case("broken", broken, backends=BOTH),
                 Case("floored", lambda s: forward(torch.exp, s.normal(64)), backends=BOTH, floor=1e9),
             ]
-        """)
+        """,
     )
     yield cases
     import sys

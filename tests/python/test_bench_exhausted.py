@@ -14,6 +14,7 @@ from minitorch_backend.bench import memory, results, supervisor
 from minitorch_backend.bench.limits import Limits
 from minitorch_backend.bench.results import Result
 from minitorch_backend.kernels import compiler
+from tests.python.own_cases import write_cases
 from tests.python.own_kernels import needs_the_cpu
 from tests.python.test_bench_supervisor import command, resumable
 
@@ -43,10 +44,7 @@ CASES = """
 
 @pytest.fixture
 def folder(tmp_path):
-    cases = tmp_path / "own" / "cases"
-    cases.mkdir(parents=True)
-    (cases / "large.py").write_text(textwrap.dedent(CASES))
-    return cases
+    return write_cases(tmp_path, CASES, "large.py")
 
 
 def lowered(limit: int, most: int) -> functools.partial:
@@ -149,7 +147,7 @@ def test_what_is_handed_on_outlives_a_full_disk(tmp_path, monkeypatch):
     note = tmp_path / "case"
     monkeypatch.setenv(supervisor.NOTE, str(note))
     supervisor.keep({"begun": 1})
-    note.with_suffix(".part").symlink_to("/dev/full")
+    note.with_name("case.json.part").symlink_to("/dev/full")
     supervisor.keep({"begun": 2})
     assert supervisor.carried() == {"begun": 1}
 

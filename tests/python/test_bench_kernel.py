@@ -12,6 +12,7 @@ from minitorch_backend.bench.case import Case, forward
 from minitorch_backend.bench.command import bench
 from minitorch_backend.bench.kernel_samples import Finding
 from minitorch_backend.kernels import files
+from tests.python.own_cases import write_cases
 from tests.python.races import SHORT
 
 EXP = "from minitorch_backend import kernels\nkernels.override('aten::exp', lambda x: x.exp())\n"
@@ -27,9 +28,7 @@ CASES = [Case(n, lambda s, f=f: forward(f, s.normal(64)), backends=("cpu", "cuda
 @pytest.fixture
 def folder(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    cases = tmp_path / "own" / "cases"
-    cases.mkdir(parents=True)
-    (cases / "tiny.py").write_text(CASES)
+    cases = write_cases(tmp_path, CASES)
     (tmp_path / "k.py").write_text(EXP)
     monkeypatch.setattr(limits, "measure", lambda *given: limits.Limits({8: 1e10}, {8: 1e10}, {"float32": 1e11}))
     return cases

@@ -14,6 +14,7 @@ from minitorch_backend import _C
 from minitorch_backend.bench import command, heap, kernel_race, machine, results, runner, supervisor
 from minitorch_backend.bench.limits import Limits
 from minitorch_backend.bench.results import Result, Run
+from tests.python.own_cases import write_cases
 from tests.python.races import interrupt_behind
 
 CPU = _C.backend_name() == "cpu"
@@ -51,10 +52,7 @@ BAD = {
 
 @pytest.fixture
 def folder(tmp_path):
-    cases = tmp_path / "own" / "cases"
-    cases.mkdir(parents=True)
-    (cases / "tiny.py").write_text(textwrap.dedent(CASES))
-    return cases
+    return write_cases(tmp_path, CASES)
 
 
 def written(folder, body="pass"):

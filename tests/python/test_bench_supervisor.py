@@ -18,6 +18,7 @@ from minitorch_backend.bench import results, supervisor
 from minitorch_backend.bench.command import Command, bench
 from minitorch_backend.bench.limits import Limits
 from minitorch_backend.bench.results import Result
+from tests.python.own_cases import write_cases
 from tests.python.races import interrupt_behind
 
 CASES = """
@@ -54,10 +55,7 @@ CASES = """
 
 @pytest.fixture
 def folder(tmp_path):
-    cases = tmp_path / "own" / "cases"
-    cases.mkdir(parents=True)
-    (cases / "bad.py").write_text(textwrap.dedent(CASES))
-    return cases
+    return write_cases(tmp_path, CASES, "bad.py")
 
 
 def command(folder, out, *more):

@@ -8,7 +8,6 @@ import pytest
 import torch
 
 import minitorch_backend  # noqa: F401
-from tests.python.twin import ASYNCHRONOUS
 
 mt = torch.minitorch
 INVALID = r"invalid device ordinal: minitorch:77 was asked for, but \d+ devices? (is|are) present"
@@ -231,36 +230,3 @@ def test_autocast_accepts_the_device():
             assert torch.is_autocast_enabled("minitorch")
             assert torch.get_autocast_dtype("minitorch") == dtype
     assert not torch.is_autocast_enabled("minitorch")
-
-
-@pytest.mark.skipif(ASYNCHRONOUS, reason="a GPU's context does not survive a fork")
-def test_a_forked_child_may_use_the_device():
-    code = """
-import os, torch, minitorch_backend
-big = torch.ones(1 << 20).to("minitorch")
-(big + 1).cpu()                      # OpenMP's threads exist now
-pid = os.fork()
-if pid == 0:
-    y = (big * 2).cpu()
-    os._exit(0 if float(y[123]) == 2.0 and torch.minitorch.memory_allocated() > 0 else 1)
-assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
-"""
-    subprocess.run([sys.executable, "-c", code], check=True, timeout=60)
-
-
-@pytest.mark.skipif(not ASYNCHRONOUS, reason="the CPU device goes on working in a child")
-def test_a_forked_child_is_told_to_spawn():
-    code = """
-import os, sys, torch, minitorch_backend
-(torch.ones(3).to("minitorch") + 1).cpu()
-pid = os.fork()
-if pid == 0:
-    assert torch.minitorch._is_in_bad_fork()
-    try:
-        torch.ones(3).to("minitorch")
-    except RuntimeError as error:
-        os._exit(0 if "spawn" in str(error) else 2)
-    os._exit(1)
-assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
-"""
-    subprocess.run([sys.executable, "-c", code], check=True, timeout=60)

@@ -182,6 +182,45 @@ def test_the_cpu_is_not_in_use():
     assert not _C.in_use()
 
 
+@pytest.mark.skipif(ASYNCHRONOUS, reason="a GPU's context does not survive a fork")
+def test_a_forked_child_may_use_the_device():
+    code = """
+import os, torch, minitorch_backend
+big = torch.ones(1 << 20).to("minitorch")
+(big + 1).cpu()                      # OpenMP's threads exist now
+pid = os.fork()
+if pid == 0:
+    y = (big * 2).cpu()
+    os._exit(0 if float(y[123]) == 2.0 and torch.minitorch.memory_allocated() > 0 else 1)
+assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
+"""
+    subprocess.run([sys.executable, "-c", code], check=True, timeout=60)
+
+
+# What a bad child does: its exit status says whether it is told what to do.
+TOLD = """
+assert torch.minitorch._is_in_bad_fork()
+try:
+    torch.ones(3).to("minitorch")
+except RuntimeError as error:
+    os._exit(0 if "spawn" in str(error) else 2)
+os._exit(1)
+"""
+
+
+@pytest.mark.skipif(not ASYNCHRONOUS, reason="the CPU device goes on working in a child")
+def test_a_forked_child_is_told_to_spawn():
+    code = f"""
+import os, sys, torch, minitorch_backend
+(torch.ones(3).to("minitorch") + 1).cpu()
+pid = os.fork()
+if pid == 0:
+    exec({TOLD!r})
+assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
+"""
+    subprocess.run([sys.executable, "-c", code], check=True, timeout=60)
+
+
 WORKS = {
     "minitorch": "x = torch.ones(3, device='minitorch', requires_grad=True); (x * 2).sum().backward(); value = x.grad",
     "cuda": "value = torch.ones(3, device='cuda') * 2",
@@ -212,12 +251,7 @@ if pid == 0:
     assert minitorch_backend._C.in_use()
     child = os.fork()
     if child == 0:
-        assert torch.minitorch._is_in_bad_fork()
-        try:
-            torch.ones(3).to("minitorch")
-        except RuntimeError as error:
-            os._exit(0 if "spawn" in str(error) else 2)
-        os._exit(1)
+        exec({TOLD!r})
     os._exit(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
 assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
 assert (torch.ones(3, device="minitorch") * 2).tolist() == [2.0] * 3  # the parent may, too
