@@ -6,6 +6,7 @@
 #include "kernels/cuda/attention_dropout.cuh"
 #include "kernels/cuda/attention_float.h"
 #include "kernels/cuda/attention_half.h"
+#include "kernels/cuda/attention_split.h"
 #include "kernels/cuda/launch.cuh"
 
 namespace minitorch {
@@ -286,7 +287,9 @@ void for_each_slice(const AttentionArgs& a, const F& f) {
 }
 
 void forward_slice(const AttentionArgs& a, const AttentionOperand& out, float* lse) {
-  if (attention_half_forward(a, out, lse)) return;
+  if (attention_half_forward(a, out, lse) || attention_split_forward(a, out, lse) ||
+      attention_float_forward(a, out, lse))
+    return;
   by_shape("attention", a, [&](auto tag, auto registers) {
     launch_kernel(&forward_kernel<typename decltype(tag)::type, decltype(registers)::value>,
                   grid_of(a.queries, a.batch * a.heads), 32 * kWarps, (tiles_of(a) + kWarps * a.head_dim) * 4, a, out,
@@ -296,8 +299,7 @@ void forward_slice(const AttentionArgs& a, const AttentionOperand& out, float* l
 
 void forward(const AttentionArgs& a, const AttentionOperand& out, float* lse) {
   if (a.batch * a.heads * a.queries == 0) return;
-  if (!attention_float_forward(a, out, lse))
-    for_each_slice(a, [&](const Slice& s) { forward_slice(s.of(a), s.of(out, a.dtype), lse + s.first_row(a)); });
+  for_each_slice(a, [&](const Slice& s) { forward_slice(s.of(a), s.of(out, a.dtype), lse + s.first_row(a)); });
   cuda::check_launch("launching attention");
 }
 
@@ -311,7 +313,9 @@ void backward_slice(const AttentionArgs& a, const AttentionGradients& g) {
     using S = typename decltype(tag)::type;
     constexpr int N = decltype(registers)::value;
     if (rows > 0) delta_kernel<S><<<grid_for(rows * 32), kThreads, 0, cuda::current_stream()>>>(a, g, delta);
-    if (attention_half_backward(a, g, delta) || attention_float_backward(a, g, delta)) return;
+    if (attention_half_backward(a, g, delta) || attention_split_backward(a, g, delta) ||
+        attention_float_backward(a, g, delta))
+      return;
     const auto start = [&](auto kernel, int64_t count, int64_t heads) {
       if (count > 0) launch_kernel(kernel, grid_of(count, heads), 32 * kWarps, shared_bytes, a, g, delta);
     };

@@ -7,6 +7,8 @@ namespace minitorch {
 inline namespace MINITORCH_ARCH {
 namespace {
 
+constexpr int kStep = 64;
+
 bool fits(const AttentionArgs& a) {
   return is_half(a.dtype) && std::max(a.head_dim, a.value_dim) <= 128 && a.q.column == 1 && a.k.column == 1 &&
          a.v.column == 1 && a.batch * a.heads <= 65535;
@@ -37,8 +39,8 @@ bool attention_half_forward(const AttentionArgs& a, const AttentionOperand& out,
   by_shape(a, [&](auto tag, auto columns, auto drops) {
     using S = typename decltype(tag)::type;
     constexpr int D = decltype(columns)::value, kWarps = 4, kTiles = 2;
-    using Shape = attention::ForwardShape<D, kWarps, kTiles>;
-    start(&attention::forward_kernel<S, D, kWarps, kTiles, decltype(drops)::value>,
+    using Shape = attention::ForwardShape<S, D, kStep, kWarps, kTiles>;
+    start(&attention::forward_kernel<S, D, kStep, kWarps, kTiles, decltype(drops)::value>,
           ceil_div(a.queries, Shape::kQueries), a.batch * a.heads, kWarps * 32, Shape::kBytes, a, out, lse);
   });
   return true;
@@ -50,13 +52,13 @@ bool attention_half_backward(const AttentionArgs& a, const AttentionGradients& g
     using S = typename decltype(tag)::type;
     constexpr bool kDrops = decltype(drops)::value;
     constexpr int D = decltype(columns)::value, kThreadCount = attention::kBackwardWarps * 32;
-    constexpr int bytes = attention::BackwardShape<D>::kBytes;
+    constexpr int bytes = attention::BackwardShape<S, D, kStep>::kBytes;
     if (a.queries > 0)
-      start(&attention::query_gradient<S, D, kDrops>, ceil_div(a.queries, attention::kBackwardRows), a.batch * a.heads,
-            kThreadCount, bytes, a, g, delta);
+      start(&attention::query_gradient<S, D, kStep, kDrops>, ceil_div(a.queries, attention::kBackwardRows),
+            a.batch * a.heads, kThreadCount, bytes, a, g, delta);
     if (a.keys > 0)
-      start(&attention::key_gradient<S, D, kDrops>, ceil_div(a.keys, attention::kBackwardRows), a.batch * a.kv_heads,
-            kThreadCount, bytes, a, g, delta);
+      start(&attention::key_gradient<S, D, kStep, kDrops>, ceil_div(a.keys, attention::kBackwardRows),
+            a.batch * a.kv_heads, kThreadCount, bytes, a, g, delta);
   });
   return true;
 }

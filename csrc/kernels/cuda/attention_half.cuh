@@ -1,117 +1,19 @@
-// Attention of 16-bit floats on tensor cores, after T. Dao, "FlashAttention-2", ICLR 2024: a warp keeps its rows of
-// queries (for the gradients of K and V, of keys) and the result in registers, and a block's warps share panels of the
-// other side that asynchronous copies bring in one ahead. Scores never leave the registers: the accumulator of one
-// product is, rounded, the left operand of the next.
+// Attention on tensor cores, after T. Dao, "FlashAttention-2", ICLR 2024: a warp keeps its rows of queries (for the
+// gradients of K and V, of keys) and the result in registers, and a block's warps share panels of the other side that
+// asynchronous copies bring in one ahead. Scores never leave the registers: the accumulator of one product is, rounded
+// or split, the left operand of the next. `Step`: keys (or queries) that a block meets at a time.
 #pragma once
-#include "kernels/cuda/attention_dropout.cuh"
-#include "kernels/cuda/mma.cuh"
+#include "kernels/cuda/attention_fragments.cuh"
 
 namespace minitorch {
 inline namespace MINITORCH_ARCH {
 namespace attention {
 
-constexpr float kLog2E = 1.4426950408889634f, kLn2 = 0.6931471805599453f;
-constexpr int kStep = 64;  // keys (or queries) that a block meets at a time
-
-__device__ __forceinline__ bool vectors(const AttentionOperand& o) {
-  return (reinterpret_cast<uintptr_t>(o.data) | static_cast<uintptr_t>((o.row | o.head | o.batch) * 2)) % 16 == 0;
-}
-__device__ __forceinline__ const uint16_t* slice(const AttentionOperand& o, int64_t batch, int64_t head) {
-  return reinterpret_cast<const uint16_t*>(o.data) + batch * o.batch + head * o.head;
-}
-
-// Accumulators of tiles 2 k and 2 k + 1 as the left operand of a product over those 16 columns.
-template <class S>
-__device__ __forceinline__ void as_left(uint32_t (&to)[4], const float (&low)[4], const float (&high)[4]) {
-  to[0] = mma::pack_pair<S>(low[0], low[1]);
-  to[1] = mma::pack_pair<S>(low[2], low[3]);
-  to[2] = mma::pack_pair<S>(high[0], high[1]);
-  to[3] = mma::pack_pair<S>(high[2], high[3]);
-}
-
-// sum (16 rows x 8 N) += the rows of panel A from `row` on, times all lines of panel B transposed, over D columns.
-template <class S, class A, class B, int D, int N>
-__device__ __forceinline__ void multiply_panels(float (&sum)[N][4], uint32_t a, int row, uint32_t b) {
-#pragma unroll
-  for (int k = 0; k < D; k += 16) {
-    uint32_t fa[4];
-    mma::load_a<A, true>(fa, a, row, k);
-#pragma unroll
-    for (int y = 0; y < N; y += 2) {
-      uint32_t fb[4];
-      mma::load_b<B, true>(fb, b, y * 8, k);
-      mma::multiply<S>(sum[y], fa, fb[0], fb[1]);
-      mma::multiply<S>(sum[y + 1], fa, fb[2], fb[3]);
-    }
-  }
-}
-
-// sum (16 x 8 N) += left (16 x 8 K, accumulators) times the lines of panel B. Positive: what is negative counts as
-// zero.
-template <class S, class B, bool Positive = false, int K, int N>
-__device__ __forceinline__ void multiply_left(float (&sum)[N][4], const float (&left)[K][4], uint32_t b) {
-#pragma unroll
-  for (int k = 0; k < K; k += 2) {
-    uint32_t fa[4];
-    if constexpr (Positive) {
-      float low[4], high[4];
-#pragma unroll
-      for (int e = 0; e < 4; e++) {
-        low[e] = is_kept(left[k][e]) ? left[k][e] : 0.0f;
-        high[e] = is_kept(left[k + 1][e]) ? left[k + 1][e] : 0.0f;
-      }
-      as_left<S>(fa, low, high);
-    } else {
-      as_left<S>(fa, left[k], left[k + 1]);
-    }
-#pragma unroll
-    for (int y = 0; y < N; y += 2) {
-      uint32_t fb[4];
-      mma::load_b<B, false>(fb, b, y * 8, k * 8);
-      mma::multiply<S>(sum[y], fa, fb[0], fb[1]);
-      mma::multiply<S>(sum[y + 1], fa, fb[2], fb[3]);
-    }
-  }
-}
-
-template <int N>
-__device__ __forceinline__ void clear(float (&sum)[N][4]) {
-#pragma unroll
-  for (int y = 0; y < N; y++)
-#pragma unroll
-    for (int e = 0; e < 4; e++) sum[y][e] = 0;
-}
-
-// Rows first + 8 h of 16 accumulator rows to memory, times factor[h].
-template <class S, int N>
-__device__ __forceinline__ void put_rows(const AttentionOperand& o, int64_t batch, int64_t head, int64_t first,
-                                         int64_t rows, int64_t width, const float (&sum)[N][4],
-                                         const float (&factor)[2]) {
-  S* const data = reinterpret_cast<S*>(o.data) + batch * o.batch + head * o.head;
-  const bool pairs = o.column == 1 && (reinterpret_cast<uintptr_t>(data) | static_cast<uintptr_t>(o.row * 2)) % 4 == 0;
-  const int column = static_cast<int>(threadIdx.x) % 4 * 2;
-#pragma unroll
-  for (int h = 0; h < 2; h++) {
-    const int64_t row = first + h * 8;
-    if (row >= rows) continue;
-#pragma unroll
-    for (int y = 0; y < N; y++) {
-      const int64_t c = y * 8 + column;
-      const float x0 = sum[y][h * 2] * factor[h], x1 = sum[y][h * 2 + 1] * factor[h];
-      if (pairs && c + 1 < width) {
-        *reinterpret_cast<uint32_t*>(data + row * o.row + c) = mma::pack_pair<S>(x0, x1);
-      } else {
-        if (c < width) data[row * o.row + c * o.column] = convert<S>(x0);
-        if (c + 1 < width) data[row * o.row + (c + 1) * o.column] = convert<S>(x1);
-      }
-    }
-  }
-}
-
 // How many of the keys from `first` on a query meets.
+template <int Step>
 __device__ __forceinline__ int keys_met(const AttentionArgs& a, int64_t query, int64_t first) {
   const int64_t end = a.causal ? min(a.keys, query + 1) : a.keys;
-  return static_cast<int>(min(end - first, int64_t{kStep}));
+  return static_cast<int>(min(end - first, int64_t{Step}));
 }
 
 // Scores in units of log2, with the mask. `query` and `first`: of this lane's first row, and of the tile's first key.
@@ -138,42 +40,43 @@ __device__ __forceinline__ void scale_scores(const AttentionArgs& a, int64_t bat
 // ---- Forward -------------------------------------------------------------------------------------------------------
 
 // Tiles: 16 rows of queries that a warp has, each. D: columns of a head, rounded up.
-template <int D, int Warps, int Tiles>
+template <class S, int D, int Step, int Warps, int Tiles>
 struct ForwardShape {
   static constexpr int kQueries = Warps * Tiles * 16;
-  using Queries = mma::Panel<kQueries, D>;
-  using Keys = mma::Panel<kStep, D>;
+  using Queries = Rows<S, kQueries, D>;
+  using Keys = Rows<S, Step, D>;
   static constexpr int kBytes = Queries::kBytes + 4 * Keys::kBytes;
 };
 
-template <class S, int D, int Warps, int Tiles, bool Drops>
+template <class S, int D, int Step, int Warps, int Tiles, bool Drops>
 __global__ void __launch_bounds__(Warps * 32)
     forward_kernel(const __grid_constant__ AttentionArgs a, const __grid_constant__ AttentionOperand out, float* lse) {
-  using Shape = ForwardShape<D, Warps, Tiles>;
+  using Shape = ForwardShape<S, D, Step, Warps, Tiles>;
   using Keys = typename Shape::Keys;
-  constexpr int kThreadCount = Warps * 32, kKeyTiles = kStep / 8, kColumns = D / 8;
+  constexpr int kThreadCount = Warps * 32, kKeyTiles = Step / 8, kColumns = D / 8;
   extern __shared__ __align__(128) char memory[];
   const uint32_t qs = mma::shared_address(memory), ks = qs + Shape::Queries::kBytes;
   const int warp = static_cast<int>(threadIdx.x) / 32, lane = static_cast<int>(threadIdx.x) % 32;
   const int64_t head = blockIdx.y % a.heads, batch = blockIdx.y / a.heads, kv_head = head / (a.heads / a.kv_heads);
   // Under a causal mask the last queries have the most work: they start first.
   const int64_t q0 = int64_t{gridDim.x - 1 - blockIdx.x} * Shape::kQueries;
-  const uint16_t *const q = slice(a.q, batch, head), *const k = slice(a.k, batch, kv_head),
-                        *const v = slice(a.v, batch, kv_head);
-  const bool k_vectors = vectors(a.k), v_vectors = vectors(a.v);
+  const S *const q = slice<S>(a.q, batch, head), *const k = slice<S>(a.k, batch, kv_head),
+                 *const v = slice<S>(a.v, batch, kv_head);
+  const bool k_vectors = vectors<S>(a.k), v_vectors = vectors<S>(a.v);
   const int64_t keys = a.causal ? min(a.keys, q0 + Shape::kQueries) : a.keys;
-  const int steps = static_cast<int>((keys + kStep - 1) / kStep);
+  const int steps = static_cast<int>((keys + Step - 1) / Step);
   const auto fill = [&](int step) {
     if (step < steps) {
-      const int64_t first = int64_t{step} * kStep;
+      const int64_t first = int64_t{step} * Step;
       const uint32_t to = ks + step % 2 * 2 * Keys::kBytes;
-      Keys::template fill<kThreadCount>(to, k + first * a.k.row, a.k.row, a.keys - first, a.head_dim, k_vectors);
-      Keys::template fill<kThreadCount>(to + Keys::kBytes, v + first * a.v.row, a.v.row, a.keys - first, a.value_dim,
-                                        v_vectors);
+      fill_rows<Keys, kThreadCount>(to, k + first * a.k.row, a.k.row, a.keys - first, a.head_dim, k_vectors);
+      fill_rows<Keys, kThreadCount>(to + Keys::kBytes, v + first * a.v.row, a.v.row, a.keys - first, a.value_dim,
+                                    v_vectors);
     }
     mma::commit_copies();
   };
-  Shape::Queries::template fill<kThreadCount>(qs, q + q0 * a.q.row, a.q.row, a.queries - q0, a.head_dim, vectors(a.q));
+  fill_rows<typename Shape::Queries, kThreadCount>(qs, q + q0 * a.q.row, a.q.row, a.queries - q0, a.head_dim,
+                                                   vectors<S>(a.q));
   fill(0);
 
   float result[Tiles][kColumns][4], high[Tiles][2], sum[Tiles][2];
@@ -197,31 +100,31 @@ __global__ void __launch_bounds__(Warps * 32)
     float score[Tiles][kKeyTiles][4];
 #pragma unroll
     for (int x = 0; x < Tiles; x++) clear(score[x]);
+#pragma unroll(kUnrolled<S>)
+    for (int kk = 0; kk < D; kk += kDepth<S>) {
+      Fragment<S> left[Tiles];
 #pragma unroll
-    for (int kk = 0; kk < D; kk += 16) {
-      uint32_t fa[Tiles][4];
-#pragma unroll
-      for (int x = 0; x < Tiles; x++) mma::load_a<typename Shape::Queries, true>(fa[x], qs, row0 + x * 16, kk);
+      for (int x = 0; x < Tiles; x++) load_left<typename Shape::Queries>(left[x], qs, row0 + x * 16, kk);
 #pragma unroll
       for (int y = 0; y < kKeyTiles; y += 2) {
-        uint32_t fb[4];
-        mma::load_b<Keys, true>(fb, kp, y * 8, kk);
+        Fragment<S> right;
+        load_right<Keys, true>(right, kp, y * 8, kk);
 #pragma unroll
         for (int x = 0; x < Tiles; x++) {
-          mma::multiply<S>(score[x][y], fa[x], fb[0], fb[1]);
-          mma::multiply<S>(score[x][y + 1], fa[x], fb[2], fb[3]);
+          multiply<false>(score[x][y], left[x], right);
+          multiply<true>(score[x][y + 1], left[x], right);
         }
       }
     }
-    const int64_t first = int64_t{step} * kStep;
+    const int64_t first = int64_t{step} * Step;
     if (scaled) scale_scores<S>(a, batch, head, q0 + row0 + lane / 4, first, score);
-    const bool edge = first + kStep > a.keys || (a.causal && first + kStep > q0 + row0 + 1);
+    const bool edge = first + Step > a.keys || (a.causal && first + Step > q0 + row0 + 1);
 #pragma unroll
     for (int x = 0; x < Tiles; x++) {
 #pragma unroll
       for (int h = 0; h < 2; h++) {
         if (edge) {
-          const int limit = keys_met(a, q0 + row0 + x * 16 + h * 8 + lane / 4, first) - lane % 4 * 2;
+          const int limit = keys_met<Step>(a, q0 + row0 + x * 16 + h * 8 + lane / 4, first) - lane % 4 * 2;
 #pragma unroll
           for (int y = 0; y < kKeyTiles; y++) {
             if (y * 8 >= limit) score[x][y][h * 2] = -INFINITY;
@@ -256,22 +159,7 @@ __global__ void __launch_bounds__(Warps * 32)
       }
       if constexpr (Drops) keep.drop(score[x], q0 + row0 + x * 16 + lane / 4, first);
     }
-#pragma unroll
-    for (int kk = 0; kk < kKeyTiles; kk += 2) {
-      uint32_t fa[Tiles][4];
-#pragma unroll
-      for (int x = 0; x < Tiles; x++) as_left<S>(fa[x], score[x][kk], score[x][kk + 1]);
-#pragma unroll
-      for (int y = 0; y < kColumns; y += 2) {
-        uint32_t fb[4];
-        mma::load_b<Keys, false>(fb, vp, y * 8, kk * 8);
-#pragma unroll
-        for (int x = 0; x < Tiles; x++) {
-          mma::multiply<S>(result[x][y], fa[x], fb[0], fb[1]);
-          mma::multiply<S>(result[x][y + 1], fa[x], fb[2], fb[3]);
-        }
-      }
-    }
+    multiply_left<S, Keys>(result, score, vp);
   }
   mma::wait_copies<0>();
 #pragma unroll
@@ -297,11 +185,11 @@ __global__ void __launch_bounds__(Warps * 32)
 
 constexpr int kBackwardWarps = 8, kBackwardRows = kBackwardWarps * 16;
 
-template <int D>
+template <class S, int D, int Step>
 struct BackwardShape {
-  using Mine = mma::Panel<kBackwardRows, D>;             // the block's own rows, of two operands
-  using Theirs = mma::Panel<kStep, D>;                   // what it meets: two operands, twice
-  static constexpr int kStatistics = 2 * 2 * kStep * 4;  // lse and delta of the queries met, twice
+  using Mine = Rows<S, kBackwardRows, D>;               // the block's own rows, of two operands
+  using Theirs = Rows<S, Step, D>;                      // what it meets: two operands, twice
+  static constexpr int kStatistics = 2 * 2 * Step * 4;  // lse and delta of the queries met, twice
   static constexpr int kBytes = 2 * Mine::kBytes + 4 * Theirs::kBytes + kStatistics;
 };
 
@@ -310,37 +198,37 @@ struct BackwardShape {
 __device__ __forceinline__ float exponent_of(float lse) { return lse == -INFINITY ? INFINITY : lse * kLog2E; }
 
 // grad_q = scale * sum over keys of grad_score * k.
-template <class S, int D, bool Drops>
+template <class S, int D, int Step, bool Drops>
 __global__ void __launch_bounds__(kBackwardWarps * 32)
     query_gradient(const __grid_constant__ AttentionArgs a, const __grid_constant__ AttentionGradients g,
                    const float* delta) {
-  using Shape = BackwardShape<D>;
+  using Shape = BackwardShape<S, D, Step>;
   using Mine = typename Shape::Mine;
   using Theirs = typename Shape::Theirs;
-  constexpr int kThreadCount = kBackwardWarps * 32, kTiles = kStep / 8;
+  constexpr int kThreadCount = kBackwardWarps * 32, kTiles = Step / 8;
   extern __shared__ __align__(128) char memory[];
   const uint32_t qs = mma::shared_address(memory), dys = qs + Mine::kBytes, ks = dys + Mine::kBytes;
   const int warp = static_cast<int>(threadIdx.x) / 32, lane = static_cast<int>(threadIdx.x) % 32;
   const int64_t head = blockIdx.y % a.heads, batch = blockIdx.y / a.heads, kv_head = head / (a.heads / a.kv_heads);
   const int64_t q0 = int64_t{gridDim.x - 1 - blockIdx.x} * kBackwardRows;
-  const uint16_t *const k = slice(a.k, batch, kv_head), *const v = slice(a.v, batch, kv_head);
-  const bool k_vectors = vectors(a.k), v_vectors = vectors(a.v);
+  const S *const k = slice<S>(a.k, batch, kv_head), *const v = slice<S>(a.v, batch, kv_head);
+  const bool k_vectors = vectors<S>(a.k), v_vectors = vectors<S>(a.v);
   const int64_t keys = a.causal ? min(a.keys, q0 + kBackwardRows) : a.keys;
-  const int steps = static_cast<int>((keys + kStep - 1) / kStep);
+  const int steps = static_cast<int>((keys + Step - 1) / Step);
   const auto fill = [&](int step) {
     if (step < steps) {
-      const int64_t first = int64_t{step} * kStep;
+      const int64_t first = int64_t{step} * Step;
       const uint32_t to = ks + step % 2 * 2 * Theirs::kBytes;
-      Theirs::template fill<kThreadCount>(to, k + first * a.k.row, a.k.row, a.keys - first, a.head_dim, k_vectors);
-      Theirs::template fill<kThreadCount>(to + Theirs::kBytes, v + first * a.v.row, a.v.row, a.keys - first,
-                                          a.value_dim, v_vectors);
+      fill_rows<Theirs, kThreadCount>(to, k + first * a.k.row, a.k.row, a.keys - first, a.head_dim, k_vectors);
+      fill_rows<Theirs, kThreadCount>(to + Theirs::kBytes, v + first * a.v.row, a.v.row, a.keys - first, a.value_dim,
+                                      v_vectors);
     }
     mma::commit_copies();
   };
-  Mine::template fill<kThreadCount>(qs, slice(a.q, batch, head) + q0 * a.q.row, a.q.row, a.queries - q0, a.head_dim,
-                                    vectors(a.q));
-  Mine::template fill<kThreadCount>(dys, slice(g.grad_out, batch, head) + q0 * g.grad_out.row, g.grad_out.row,
-                                    a.queries - q0, a.value_dim, vectors(g.grad_out));
+  fill_rows<Mine, kThreadCount>(qs, slice<S>(a.q, batch, head) + q0 * a.q.row, a.q.row, a.queries - q0, a.head_dim,
+                                vectors<S>(a.q));
+  fill_rows<Mine, kThreadCount>(dys, slice<S>(g.grad_out, batch, head) + q0 * g.grad_out.row, g.grad_out.row,
+                                a.queries - q0, a.value_dim, vectors<S>(g.grad_out));
   fill(0);
   const int row0 = warp * 16;
   const int64_t query = q0 + row0 + lane / 4, statistics = (batch * a.heads + head) * a.queries;
@@ -361,7 +249,7 @@ __global__ void __launch_bounds__(kBackwardWarps * 32)
     mma::wait_copies<0>();
     __syncthreads();
     fill(step + 1);
-    const int64_t first = int64_t{step} * kStep;
+    const int64_t first = int64_t{step} * Step;
     if (a.causal && first > q0 + row0 + 15) continue;  // all of this warp's queries come before these keys
     const uint32_t kp = ks + step % 2 * 2 * Theirs::kBytes, vp = kp + Theirs::kBytes;
     float score[1][kTiles][4], grad[kTiles][4];
@@ -371,7 +259,8 @@ __global__ void __launch_bounds__(kBackwardWarps * 32)
     multiply_panels<S, Mine, Theirs, D>(grad, dys, row0, vp);
     if (a.mask.data != nullptr) scale_scores<S>(a, batch, head, query, first, score);
     if constexpr (Drops) keep.drop(grad, query, first);
-    const int limit[2] = {keys_met(a, query, first) - lane % 4 * 2, keys_met(a, query + 8, first) - lane % 4 * 2};
+    const int limit[2] = {keys_met<Step>(a, query, first) - lane % 4 * 2,
+                          keys_met<Step>(a, query + 8, first) - lane % 4 * 2};
 #pragma unroll
     for (int y = 0; y < kTiles; y++)
 #pragma unroll
@@ -387,46 +276,46 @@ __global__ void __launch_bounds__(kBackwardWarps * 32)
 
 // grad_v = sum over queries of weight * grad_out, grad_k = scale * sum of grad_score * q, over all the query heads that
 // share the key. Scores are computed with keys as rows.
-template <class S, int D, bool Drops>
+template <class S, int D, int Step, bool Drops>
 __global__ void __launch_bounds__(kBackwardWarps * 32)
     key_gradient(const __grid_constant__ AttentionArgs a, const __grid_constant__ AttentionGradients g,
                  const float* delta) {
-  using Shape = BackwardShape<D>;
+  using Shape = BackwardShape<S, D, Step>;
   using Mine = typename Shape::Mine;
   using Theirs = typename Shape::Theirs;
-  constexpr int kThreadCount = kBackwardWarps * 32, kTiles = kStep / 8;
+  constexpr int kThreadCount = kBackwardWarps * 32, kTiles = Step / 8;
   extern __shared__ __align__(128) char memory[];
   const uint32_t ks = mma::shared_address(memory), vs = ks + Mine::kBytes, qs = vs + Mine::kBytes;
   float* const numbers = reinterpret_cast<float*>(memory + 2 * Mine::kBytes + 4 * Theirs::kBytes);
   const int warp = static_cast<int>(threadIdx.x) / 32, lane = static_cast<int>(threadIdx.x) % 32;
   const int64_t kv_head = blockIdx.y % a.kv_heads, batch = blockIdx.y / a.kv_heads, group = a.heads / a.kv_heads;
   const int64_t k0 = int64_t{blockIdx.x} * kBackwardRows;  // under a causal mask the first keys have the most work
-  const bool q_vectors = vectors(a.q), dy_vectors = vectors(g.grad_out);
-  const int64_t start = a.causal ? k0 / kStep : 0, per_head = max((a.queries + kStep - 1) / kStep - start, int64_t{0});
+  const bool q_vectors = vectors<S>(a.q), dy_vectors = vectors<S>(g.grad_out);
+  const int64_t start = a.causal ? k0 / Step : 0, per_head = max((a.queries + Step - 1) / Step - start, int64_t{0});
   const int64_t steps = per_head * group;
   const auto fill = [&](int64_t step) {
     if (step < steps) {
-      const int64_t head = kv_head * group + step / per_head, first = (start + step % per_head) * kStep;
+      const int64_t head = kv_head * group + step / per_head, first = (start + step % per_head) * Step;
       const uint32_t to = qs + static_cast<uint32_t>(step % 2) * 2 * Theirs::kBytes;
-      Theirs::template fill<kThreadCount>(to, slice(a.q, batch, head) + first * a.q.row, a.q.row, a.queries - first,
-                                          a.head_dim, q_vectors);
-      Theirs::template fill<kThreadCount>(to + Theirs::kBytes, slice(g.grad_out, batch, head) + first * g.grad_out.row,
-                                          g.grad_out.row, a.queries - first, a.value_dim, dy_vectors);
+      fill_rows<Theirs, kThreadCount>(to, slice<S>(a.q, batch, head) + first * a.q.row, a.q.row, a.queries - first,
+                                      a.head_dim, q_vectors);
+      fill_rows<Theirs, kThreadCount>(to + Theirs::kBytes, slice<S>(g.grad_out, batch, head) + first * g.grad_out.row,
+                                      g.grad_out.row, a.queries - first, a.value_dim, dy_vectors);
       const int at = static_cast<int>(threadIdx.x);
-      if (at < kStep) {
+      if (at < Step) {
         const bool live = first + at < a.queries;
         const int64_t row = (batch * a.heads + head) * a.queries + first + at;
-        float* const to_numbers = numbers + step % 2 * 2 * kStep;
+        float* const to_numbers = numbers + step % 2 * 2 * Step;
         to_numbers[at] = live ? exponent_of(g.lse[row]) : INFINITY;
-        to_numbers[kStep + at] = live ? delta[row] : 0.0f;
+        to_numbers[Step + at] = live ? delta[row] : 0.0f;
       }
     }
     mma::commit_copies();
   };
-  Mine::template fill<kThreadCount>(ks, slice(a.k, batch, kv_head) + k0 * a.k.row, a.k.row, a.keys - k0, a.head_dim,
-                                    vectors(a.k));
-  Mine::template fill<kThreadCount>(vs, slice(a.v, batch, kv_head) + k0 * a.v.row, a.v.row, a.keys - k0, a.value_dim,
-                                    vectors(a.v));
+  fill_rows<Mine, kThreadCount>(ks, slice<S>(a.k, batch, kv_head) + k0 * a.k.row, a.k.row, a.keys - k0, a.head_dim,
+                                vectors<S>(a.k));
+  fill_rows<Mine, kThreadCount>(vs, slice<S>(a.v, batch, kv_head) + k0 * a.v.row, a.v.row, a.keys - k0, a.value_dim,
+                                vectors<S>(a.v));
   fill(0);
   const int row0 = warp * 16;
   const int64_t key = k0 + row0 + lane / 4;
@@ -439,10 +328,10 @@ __global__ void __launch_bounds__(kBackwardWarps * 32)
     mma::wait_copies<0>();
     __syncthreads();
     fill(step + 1);
-    const int64_t head = kv_head * group + step / per_head, first = (start + step % per_head) * kStep;
-    if (a.causal && first + kStep <= k0 + row0) continue;  // all of these queries come before the warp's keys
+    const int64_t head = kv_head * group + step / per_head, first = (start + step % per_head) * Step;
+    if (a.causal && first + Step <= k0 + row0) continue;  // all of these queries come before the warp's keys
     const uint32_t qp = qs + static_cast<uint32_t>(step % 2) * 2 * Theirs::kBytes, dyp = qp + Theirs::kBytes;
-    const float* const lse = numbers + step % 2 * 2 * kStep;
+    const float* const lse = numbers + step % 2 * 2 * Step;
     float weight[kTiles][4], grad[kTiles][4];
     clear(weight);
     multiply_panels<S, Mine, Theirs, D>(weight, ks, row0, qp);
@@ -469,7 +358,7 @@ __global__ void __launch_bounds__(kBackwardWarps * 32)
     for (int y = 0; y < kTiles; y++)
 #pragma unroll
       for (int e = 0; e < 4; e++) {
-        const float d = lse[kStep + y * 8 + lane % 4 * 2 + e % 2], w = weight[y][e];
+        const float d = lse[Step + y * 8 + lane % 4 * 2 + e % 2], w = weight[y][e];
         if constexpr (Drops)
           grad[y][e] = ::fabsf(w) * ((is_kept(w) ? grad[y][e] * kept : 0.0f) - d);
         else
