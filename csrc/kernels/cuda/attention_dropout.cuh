@@ -40,14 +40,14 @@ class Keep {
       const uint4 words = tile(query / 16, key / 32, static_cast<int>(query % 8 * 4 + key % 8 / 2));
       return stays(word_of(words, key % 32 / 8), static_cast<int>(query % 16 / 8 * 2 + key % 2));
     }
-    const uint64_t at = offset_ + static_cast<uint64_t>(query * keys_ + key);
-    return philox::uniform(word_of(philox::mix(philox::halves(at / 4, 0), seed_), static_cast<int64_t>(at % 4))) > p_;
+    return stays(word_of(numbers(query, key), static_cast<int64_t>(place(query, key) % 4)));
   }
 
   // weights (16 x 8 N, accumulators of a warp whose first row is `query` - lane / 4, a multiple of 16) that go become
   // zeros; `first`, of the first column, is a multiple of 32.
   template <int N>
   __device__ __forceinline__ void drop(float (&weights)[N][4], int64_t query, int64_t first) const {
+    if (fours()) return drop_fours(weights, query, first);
     const int lane = static_cast<int>(threadIdx.x) % 32;
 #pragma unroll
     for (int y = 0; y < N; y += 4) {
@@ -67,6 +67,7 @@ class Keep {
   // 16). Weights that go are told by their sign, for the gradient needs them, too.
   template <int N>
   __device__ __forceinline__ void mark(float (&weights)[N][4], int64_t key, int64_t first) const {
+    if (fours()) return mark_fours(weights, key, first);
     const int lane = static_cast<int>(threadIdx.x) % 32;
     const bool second_half = key / 16 % 2 != 0;
 #pragma unroll
@@ -97,6 +98,53 @@ class Keep {
     const uint64_t place = static_cast<uint32_t>(row) | static_cast<uint64_t>(column) << 32;
     return philox::mix<7>(philox::halves(offset_ + static_cast<uint64_t>(lane), place), seed_);
   }
+  __device__ __forceinline__ uint64_t place(int64_t query, int64_t key) const {
+    return offset_ + static_cast<uint64_t>(query * keys_ + key);
+  }
+  // Those of four weights in a row, one of which is this.
+  __device__ __forceinline__ uint4 numbers(int64_t query, int64_t key) const {
+    return philox::mix(philox::halves(place(query, key) / 4, 0), seed_);
+  }
+  __device__ __forceinline__ bool stays(uint32_t word) const { return philox::uniform(word) > p_; }
+
+  // Whether four keys from a multiple of four on get their numbers at once: then lanes draw for each other, each once
+  // for its four weights of a tile of 8 columns.
+  __device__ __forceinline__ bool fours() const { return !by_tiles_ && keys_ % 4 == 0 && offset_ % 4 == 0; }
+
+  // Two lanes have four keys of two queries: each draws for one query and hands half of it over.
+  template <int N>
+  __device__ __forceinline__ void drop_fours(float (&weights)[N][4], int64_t query, int64_t first) const {
+    const int c = static_cast<int>(threadIdx.x) % 4, odd = c % 2;
+#pragma unroll
+    for (int y = 0; y < N; y++) {
+      const uint4 words = numbers(query + odd * 8, first + y * 8 + c / 2 * 4);
+      const uint2 own = odd ? make_uint2(words.z, words.w) : make_uint2(words.x, words.y);
+      const uint2 other = make_uint2(__shfl_xor_sync(0xffffffffu, odd ? words.x : words.z, 1),
+                                     __shfl_xor_sync(0xffffffffu, odd ? words.y : words.w, 1));
+#pragma unroll
+      for (int e = 0; e < 4; e++) {
+        const uint2 pair = e / 2 == odd ? own : other;
+        if (!stays(e % 2 == 0 ? pair.x : pair.y)) weights[y][e] = 0.0f;
+      }
+    }
+  }
+
+  // With keys as rows, four lanes have four keys, and as many eight below, of two queries: each draws one of these four
+  // fours, and gets a number of each.
+  template <int N>
+  __device__ __forceinline__ void mark_fours(float (&weights)[N][4], int64_t key, int64_t first) const {
+    const int lane = static_cast<int>(threadIdx.x) % 32, mine = lane / 4 % 4;
+#pragma unroll
+    for (int y = 0; y < N; y++) {
+      const uint4 words = numbers(first + y * 8 + lane % 4 * 2 + mine % 2, key - mine + mine / 2 * 8);
+      const auto from = [&](int away) { return __shfl_xor_sync(0xffffffffu, word_of(words, mine ^ away), away * 4); };
+      const uint4 given = make_uint4(from(0), from(1), from(2), from(3));
+#pragma unroll
+      for (int e = 0; e < 4; e++)
+        if (!stays(word_of(given, mine ^ e))) weights[y][e] = -weights[y][e];
+    }
+  }
+
   __device__ __forceinline__ bool stays(uint32_t word, int byte) const {
     return (word >> byte * 8 & 255u) <= threshold_;
   }
