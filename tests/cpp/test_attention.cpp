@@ -19,6 +19,7 @@ struct Problem {
   int64_t batch, heads, kv_heads, queries, keys, dim, value_dim;
   bool causal = false, masked = false;
   double p = 0;         // of dropout
+  uint64_t offset = 8;  // of its generator
   bool by_rows = true;  // (batch, rows, heads, columns) in memory instead of (batch, heads, rows, columns)
 };
 
@@ -109,7 +110,7 @@ void check(const Problem& p) {
                   .scale = scale};
   a.dropout = {.p = p.p,
                .seed = 0x123456789abcull,
-               .offset = 8,
+               .offset = p.offset,
                .by_tiles = sizeof(T) == 2 && !p.masked,
                .first = 0,
                .heads = p.heads};
@@ -223,6 +224,40 @@ TYPED_TEST(Attention, CausalDropoutAgreesWithItsDefinition) {
 TYPED_TEST(Attention, MaskedDropoutAgreesWithItsDefinition) {
   MT_CUDA_ONLY();
   TestFixture::each([](Problem& p) { p.masked = true, p.p = 0.3; });
+}
+
+// Several blocks of queries and of keys, the last ones partly filled, and key heads that are shared: kernels that draw
+// numbers ahead, or for others, take each from its place. The thresholds lie on both sides of a byte's highest bit;
+// with the last problem's offset the heads' numbers pass 2^32.
+template <class T>
+class AttentionInTiles : public Attention<T> {};
+using HalfFloats = testing::Types<BFloat16, Half>;
+TYPED_TEST_SUITE(AttentionInTiles, HalfFloats);
+
+TYPED_TEST(AttentionInTiles, DropoutAgreesWithItsDefinition) {
+  MT_CUDA_ONLY();
+  const Problem problems[] = {
+      {.batch = 2, .heads = 2, .kv_heads = 1, .queries = 261, .keys = 203, .dim = 64, .value_dim = 64, .p = 0.1},
+      {.batch = 1, .heads = 2, .kv_heads = 2, .queries = 131, .keys = 389, .dim = 64, .value_dim = 64, .p = 0.9},
+      {.batch = 1, .heads = 4, .kv_heads = 2, .queries = 203, .keys = 261, .dim = 128, .value_dim = 128, .p = 0.498},
+      {.batch = 1,
+       .heads = 4,
+       .kv_heads = 2,
+       .queries = 65,
+       .keys = 129,
+       .dim = 128,
+       .value_dim = 128,
+       .p = 0.51,
+       .offset = 0xffffffc8u},
+  };
+  for (Problem p : problems)
+    for (const bool causal : {false, true}) {
+      SCOPED_TRACE(testing::Message() << p.queries << " queries, " << p.keys << " keys, heads of " << p.dim << ", p "
+                                      << p.p << (causal ? ", causal" : ""));
+      p.causal = causal;
+      p.by_rows = !causal;
+      on_each_isa([&] { check<TypeParam>(p); });
+    }
 }
 
 TYPED_TEST(Attention, QueriesThatMeetNoKey) {

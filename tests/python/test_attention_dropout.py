@@ -80,12 +80,15 @@ def operands(dtype, batch, heads, kv_heads, queries, keys, width, value_width):
     return [make(*shape, dtype=dtype, seed=i) for i, shape in enumerate(shapes)]
 
 
+@pytest.mark.parametrize(
+    ("shape", "width"), [((2, 3, 35, 70), 16), ((1, 2, 150, 170), 64), ((1, 2, 150, 170), 128)], ids=str
+)
 @pytest.mark.parametrize("masked", [False, True])
 @pytest.mark.parametrize("dtype", TOLERANCE, ids=str)
-def test_numbers(dtype, masked):
-    shape = 2, 3, 35, 70
-    q, k, v = operands(dtype, 2, 3, 3, 35, 70, 16, 16)
-    mask = torch.zeros(35, 70, dtype=dtype) if masked else None
+def test_numbers(dtype, masked, shape, width):
+    batch, heads, queries, keys = shape
+    q, k, v = operands(dtype, batch, heads, heads, queries, keys, width, width)
+    mask = torch.zeros(queries, keys, dtype=dtype) if masked else None
     for p in (0.1, 0.5, 0.85):
         torch.manual_seed(1234567890123)
         torch.rand(5, device=DEVICE)
@@ -94,7 +97,7 @@ def test_numbers(dtype, masked):
         by_tiles = dtype != FLOAT and not masked
         assert torch.equal(kept, stays(1234567890123, offset, shape, p, by_tiles))
         F.scaled_dot_product_attention(*(t.to(DEVICE) for t in (q, k, v)), None if mask is None else mask.to(DEVICE), p)
-        words = 2 * 3 * (32 if by_tiles else 35 * 70)
+        words = batch * heads * (32 if by_tiles else queries * keys)
         assert torch.minitorch.default_generators[0].get_offset() == offset + (words + 3) // 4 * 4
 
 

@@ -3,9 +3,9 @@
 //
 // By tiles (16-bit floats without a mask; T. Dao's FlashAttention-2): the weights of a head lie in tiles of 16 queries
 // x 32 keys. Philox of seven rounds gives each of 32 lanes 16 bytes of a tile: those of the accumulators that the lane
-// has of four matrix products of 8 columns. A weight stays where its byte is at most 255 (1 - p). Else (PyTorch's
-// memory efficient attention): weights take one uniform number each, in the order of the whole matrix (batch, heads,
-// queries, keys), and stay where it is above p.
+// has of four matrix products of 8 columns, a word each (Hopper's deal their sums to the lanes of a warp alike). A
+// weight stays where its byte is at most 255 (1 - p). Else (PyTorch's memory efficient attention): weights take one
+// uniform number each, in the order of the whole matrix (batch, heads, queries, keys), and stay where it is above p.
 #pragma once
 #include "kernels/attention.h"
 #include "kernels/cuda/philox.cuh"
@@ -63,6 +63,46 @@ class Keep {
     }
   }
 
+  // The same by tiles and in two steps: first the words of 32 N columns, which can be drawn while products run, then
+  // what they say of weights (64 x 32 N over a warpgroup) that are the left operand of a product already, 16 bits each.
+  template <int N>
+  __device__ __forceinline__ void draw(uint4 (&words)[N], int64_t query, int64_t first) const {
+#pragma unroll
+    for (int n = 0; n < N; n++) words[n] = tile(query / 16, first / 32 + n, static_cast<int>(threadIdx.x) % 32);
+  }
+  template <int N>
+  __device__ __forceinline__ void drop(uint32_t (&left)[2 * N][4], const uint4 (&words)[N]) const {
+#pragma unroll
+    for (int k = 0; k < 2 * N; k++)
+#pragma unroll
+      for (int e = 0; e < 4; e++) left[k][e] &= stay_pair(word_of(words[k / 2], k % 2 * 2 + e / 2), e % 2);
+  }
+
+  // What two tiles side by side (64 keys from 64 `column` on) tell a lane in a bit for each of its accumulators: for
+  // byte e of word n of the eight, bit 7 - n of byte e.
+  __device__ __forceinline__ uint32_t flags(int64_t row, int64_t column, int lane) const {
+    uint32_t result = 0;
+#pragma unroll
+    for (int half = 0; half < 2; half++) {
+      const uint4 words = tile(row, column * 2 + half, lane);
+#pragma unroll
+      for (int n = 0; n < 4; n++) result |= (stay_bits(word_of(words, n)) & 0x80808080u) >> (half * 4 + n);
+    }
+    return result;
+  }
+  // Drawing and dropping as above, by flags.
+  template <int N>
+  __device__ __forceinline__ void draw(uint32_t (&flags_of)[N], int64_t query, int64_t first) const {
+#pragma unroll
+    for (int n = 0; n < N; n++) flags_of[n] = flags(query / 16, first / 64 + n, static_cast<int>(threadIdx.x) % 32);
+  }
+  template <int N>
+  __device__ __forceinline__ void drop(float (&weights)[32 * N], const uint32_t (&flags_of)[N]) const {
+#pragma unroll
+    for (int at = 0; at < 32 * N; at++)
+      if ((flags_of[at / 32] >> (at % 4 * 8 + 7 - at / 4 % 8) & 1) == 0) weights[at] = 0.0f;
+  }
+
   // The same with keys as rows (the warp's first is a multiple of 16) and queries as columns (the first a multiple of
   // 16). Weights that go are told by their sign, for the gradient needs them, too.
   template <int N>
@@ -91,6 +131,18 @@ class Keep {
         }
       }
     }
+  }
+
+  // For mark_by_flags: the last Warps warps of the block's first warpgroup leave flags of Queries x Keys, from 16 `row`
+  // and 64 `column` on, in shared memory. Words that a lane needs together lie together.
+  template <int Queries, int Keys, int Warps>
+  __device__ __forceinline__ void leave(uint32_t* to, uint32_t row, uint32_t column) const {
+    constexpr int kColumns = Keys / 64;
+    const int warp = static_cast<int>(threadIdx.x) / 32 - (4 - Warps), lane = static_cast<int>(threadIdx.x) % 32;
+    const int place = lane / 8 * 8 + lane % 4 * 2 + lane / 4 % 2;
+#pragma unroll 1
+    for (int n = warp; n < Queries / 16 * kColumns; n += Warps)
+      to[n * 32 + place] = flags(row + n / kColumns, column + n % kColumns, lane);
   }
 
  private:
@@ -149,6 +201,22 @@ class Keep {
     return (word >> byte * 8 & 255u) <= threshold_;
   }
 
+  // All bits of each of the two halves of a pair (bytes 2 `pair` and the next) that stays. A byte as a half float is a
+  // small number, and in the same order.
+  __device__ __forceinline__ uint32_t stay_pair(uint32_t word, int pair) const {
+    const uint32_t bytes = __byte_perm(word, 0, pair == 0 ? 0x4140 : 0x4342);
+    uint32_t result;
+    asm("set.le.u32.f16x2 %0, %1, %2;" : "=r"(result) : "r"(bytes), "r"(threshold_ * 0x00010001u));
+    return result;
+  }
+  // The highest bit of each byte that stays. Seven bits of it are compared by a subtraction that never borrows from the
+  // next byte, the eighth apart.
+  __device__ __forceinline__ uint32_t stay_bits(uint32_t word) const {
+    const uint32_t low = (0x80808080u | (threshold_ & 127u) * 0x01010101u) - (word & 0x7f7f7f7fu);
+    const uint32_t always = threshold_ > 127 ? ~0u : 0u;  // those whose eighth bit is not set; else only those
+    return (low & ~word) | ((low | ~word) & always);
+  }
+
   uint2 seed_;
   uint64_t offset_;
   int64_t keys_;
@@ -159,6 +227,26 @@ class Keep {
 
 // A weight that Keep::mark has seen.
 __device__ __forceinline__ bool is_kept(float marked) { return __float_as_int(marked) >= 0; }
+
+// As Keep::mark, of R * 2 queries, by the flags that Keep::leave left of the 64 keys of this warpgroup. Pitch: words
+// from those of 16 queries to the next.
+template <int Pitch, int R>
+__device__ __forceinline__ void mark_by_flags(float (&weights)[R], const uint32_t* flags) {
+  const int warp = static_cast<int>(threadIdx.x) / 32 % 4, lane = static_cast<int>(threadIdx.x) % 32;
+  // This lane's keys are lane / 4 of the warp's 16 and the one eight below: in each half of a word, two bits of a byte.
+  const int shift = lane / 4 % 2 * 8 + 6 - warp * 2;
+#pragma unroll
+  for (int y = 0; y < R / 4; y += 2) {
+    // Of the queries 2 (lane % 4) and the next, and those eight below.
+    const uint2 pair = *reinterpret_cast<const uint2*>(flags + y / 2 * Pitch + (lane % 4 * 4 + lane / 8) * 2);
+#pragma unroll
+    for (int at = 0; at < 8; at++) {
+      const int right = at % 2, down = at / 2 % 2, tile_y = at / 4;
+      float& w = weights[(y + tile_y) * 4 + down * 2 + right];
+      if (((right == 0 ? pair.x : pair.y) >> shift >> (tile_y * 16 + 1 - down) & 1) == 0) w = -w;
+    }
+  }
+}
 
 }  // namespace attention
 }  // namespace MINITORCH_ARCH

@@ -14,18 +14,6 @@ bool fits(const AttentionArgs& a) {
          a.v.column == 1 && a.batch * a.heads <= 65535;
 }
 
-// Calls f(Tag<storage type>, columns of a head rounded up, whether weights are dropped).
-template <class F>
-void by_shape(const AttentionArgs& a, const F& f) {
-  const auto with_columns = [&](auto tag, auto columns) {
-    a.dropout.p > 0 ? f(tag, columns, std::true_type()) : f(tag, columns, std::false_type());
-  };
-  dispatch(a.dtype, Types<BFloat16, Half>{}, [&](auto tag) {
-    std::max(a.head_dim, a.value_dim) <= 64 ? with_columns(tag, std::integral_constant<int, 64>{})
-                                            : with_columns(tag, std::integral_constant<int, 128>{});
-  });
-}
-
 template <class Kernel, class... Rest>
 void start(Kernel kernel, int64_t blocks, int64_t heads, int threads, int bytes, const Rest&... rest) {
   launch_kernel(kernel, dim3(static_cast<unsigned>(blocks), static_cast<unsigned>(heads)), threads, bytes, rest...);
@@ -36,7 +24,7 @@ void start(Kernel kernel, int64_t blocks, int64_t heads, int threads, int bytes,
 bool attention_half_forward(const AttentionArgs& a, const AttentionOperand& out, float* lse) {
   if (!fits(a)) return false;
   if (attention_hopper_forward(a, out, lse)) return true;
-  by_shape(a, [&](auto tag, auto columns, auto drops) {
+  half_by_shape(a, [&](auto tag, auto columns, auto drops) {
     using S = typename decltype(tag)::type;
     constexpr int D = decltype(columns)::value, kWarps = 4, kTiles = 2;
     using Shape = attention::ForwardShape<S, D, kStep, kWarps, kTiles>;
@@ -48,7 +36,7 @@ bool attention_half_forward(const AttentionArgs& a, const AttentionOperand& out,
 
 bool attention_half_backward(const AttentionArgs& a, const AttentionGradients& g, const float* delta) {
   if (!fits(a) || g.grad_out.column != 1) return false;
-  by_shape(a, [&](auto tag, auto columns, auto drops) {
+  half_by_shape(a, [&](auto tag, auto columns, auto drops) {
     using S = typename decltype(tag)::type;
     constexpr bool kDrops = decltype(drops)::value;
     constexpr int D = decltype(columns)::value, kThreadCount = attention::kBackwardWarps * 32;

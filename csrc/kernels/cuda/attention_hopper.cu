@@ -1,7 +1,7 @@
 // Attention of 16-bit floats, forward, on Hopper's matrix units: one warp brings tiles of keys and values through the
 // copy engine, two warpgroups have 64 queries each, and each takes the exponentials of one tile while the matrix units
 // weigh the values of the tile before (after J. Shah et al., "FlashAttention-3", 2024). For heads of 64 and 128 columns
-// without a mask or dropout.
+// without a mask. What dropout needs of random numbers is drawn while the scores are multiplied.
 #include "kernels/cuda/attention_hopper.cuh"
 
 namespace minitorch {
@@ -66,7 +66,7 @@ __device__ __forceinline__ void exponentials(float (&score)[kKeys / 2], Rows& ro
 }
 #endif
 
-template <class S, int D>
+template <class S, int D, bool Drops>
 __global__ void __launch_bounds__(kThreadCount, 1)
     hopper_forward(const __grid_constant__ AttentionArgs a, const __grid_constant__ CUtensorMap q_map,
                    const __grid_constant__ CUtensorMap k_map, const __grid_constant__ CUtensorMap v_map,
@@ -116,15 +116,19 @@ __global__ void __launch_bounds__(kThreadCount, 1)
     Rows rows;
     float score[kKeys / 2];
     uint32_t weights[kKeys / 16][4];
+    const Keep keep(a, batch, head);
+    uint4 words[kKeys / 32];
     hopper::barrier_wait(q_full, 0);
     hopper::barrier_wait(full, 0);
     hopper::products_begin();
     multiply_rows<S, D, kQueries>(score, qs, (group - 1) * 64, ks);
     hopper::products_commit();
+    if constexpr (Drops) keep.draw(words, query, 0);
     hopper::products_wait<0>();
     settle(score);
     exponentials(score, rows, a, 0, first_row, scale);
     round_left<S>(weights, score);
+    if constexpr (Drops) keep.drop(weights, words);
     int last = 0;
 #pragma unroll 1
     for (int step = 1; step < steps; step++) {
@@ -135,6 +139,7 @@ __global__ void __launch_bounds__(kThreadCount, 1)
       hopper::products_commit();
       multiply_lines<S>(result, weights, vs + last * panel_bytes<D>(kKeys));
       hopper::products_commit();
+      if constexpr (Drops) keep.draw(words, query, int64_t{step} * kKeys);
       hopper::products_wait<1>();
       settle(score);
       exponentials(score, rows, a, int64_t{step} * kKeys, first_row, scale);
@@ -146,6 +151,7 @@ __global__ void __launch_bounds__(kThreadCount, 1)
 #pragma unroll
       for (int e = 0; e < D / 2; e++) result[e] *= rows.shrink[e / 2 % 2];
       round_left<S>(weights, score);
+      if constexpr (Drops) keep.drop(weights, words);
     }
     hopper::products_begin();
     multiply_lines<S>(result, weights, vs + last * panel_bytes<D>(kKeys));
@@ -162,15 +168,16 @@ __global__ void __launch_bounds__(kThreadCount, 1)
       if (lane % 4 == 0 && query + h * 8 < a.queries)
         lse[(batch * a.heads + head) * a.queries + query + h * 8] =
             total == 0.0f ? -INFINITY : rows.high[h] * scale * kLn2 + ::logf(total);
+      if constexpr (Drops) factor[h] *= keep.scale();
     }
     put_sums<S>(out, batch, head, query, a.queries, result, factor);
   }
 #endif
 }
 
-template <class S, int D>
+template <class S, int D, bool Drops>
 bool launch(const AttentionArgs& a, const AttentionOperand& out, float* lse) {
-  const auto kernel = &hopper_forward<S, D>;
+  const auto kernel = &hopper_forward<S, D, Drops>;
   static const bool built = hopper::usable(kernel);
   if (!built) return false;
   CUtensorMap q, k, v;
@@ -188,9 +195,8 @@ bool launch(const AttentionArgs& a, const AttentionOperand& out, float* lse) {
 bool attention_hopper_forward(const AttentionArgs& a, const AttentionOperand& out, float* lse) {
   if (!hopper_fits(a) || !(a.scale > 0.0f)) return false;
   bool done = false;
-  dispatch(a.dtype, Types<BFloat16, Half>{}, [&](auto tag) {
-    using S = typename decltype(tag)::type;
-    done = a.head_dim == 64 ? launch<S, 64>(a, out, lse) : launch<S, 128>(a, out, lse);
+  half_by_shape(a, [&](auto tag, auto columns, auto drops) {
+    done = launch<typename decltype(tag)::type, decltype(columns)::value, decltype(drops)::value>(a, out, lse);
   });
   return done;
 }

@@ -43,13 +43,13 @@ __device__ __forceinline__ void multiply_lines(float (&sum)[R], const uint32_t (
     hopper::product_left<S, false>(sum, left[k], hopper::descriptor(b + k * 16 * kLine, K * 16 * kLine, 8 * kLine));
 }
 
-// Accumulators (64 x 16 K), rounded, as the left operand of a product.
-template <class S, int K>
+// Accumulators (64 x 16 K), rounded, as the left operand of a product. Positive: what is negative counts as zero.
+template <class S, bool Positive = false, int K>
 __device__ __forceinline__ void round_left(uint32_t (&to)[K][4], const float (&from)[K * 8]) {
 #pragma unroll
   for (int k = 0; k < K; k++)
 #pragma unroll
-    for (int e = 0; e < 4; e++) to[k][e] = mma::pack_pair<S>(from[k * 8 + e * 2], from[k * 8 + e * 2 + 1]);
+    for (int e = 0; e < 4; e++) to[k][e] = mma::pack_pair<S, Positive>(from[k * 8 + e * 2], from[k * 8 + e * 2 + 1]);
 }
 
 template <int R>
@@ -73,11 +73,12 @@ inline bool mappable(const AttentionOperand& o) {
          ((o.row | o.head | o.batch) % 8 | reinterpret_cast<uintptr_t>(o.data) % 16) == 0;
 }
 
-// Heads of 64 and 128 columns without a mask or dropout.
+// Heads of 64 and 128 columns without a mask, whose weights are dropped by tiles, if at all.
 inline bool hopper_fits(const AttentionArgs& a) {
   return is_half(a.dtype) && a.batch * a.heads <= 65535 && a.head_dim == a.value_dim &&
-         (a.head_dim == 64 || a.head_dim == 128) && a.keys > 0 && a.mask.data == nullptr && a.dropout.p == 0 &&
-         std::max(a.queries, a.keys) < int64_t{1} << 30 && mappable(a.q) && mappable(a.k) && mappable(a.v);
+         (a.head_dim == 64 || a.head_dim == 128) && a.keys > 0 && a.mask.data == nullptr &&
+         (a.dropout.p == 0 || a.dropout.by_tiles) && std::max(a.queries, a.keys) < int64_t{1} << 30 && mappable(a.q) &&
+         mappable(a.k) && mappable(a.v);
 }
 
 template <class S, int D>

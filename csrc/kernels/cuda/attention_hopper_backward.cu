@@ -2,8 +2,8 @@
 // block has 128 queries and meets all keys for grad_q, or has 128 keys and meets all queries for grad_k and grad_v.
 // Every result is summed in the registers of one warpgroup in a fixed order, so no addition is atomic and none needs a
 // second pass; the price is that scores are computed in both (seven products where one kernel would have five). On an
-// H200, batch 4, 16 heads, 2048 queries and keys, causal: 0.35 ms for heads of 64 columns and 0.53 for 128, against
-// 0.93 and 1.6 on an H100 with the mma.sync kernels of attention_half.cuh.
+// H200, batch 4, 16 heads, 2048 queries and keys, causal: 0.35 ms for heads of 64 columns and 0.53 for 128 (0.50 and
+// 0.73 with dropout), against 0.93 and 1.6 on an H100 with the mma.sync kernels of attention_half.cuh.
 #include "kernels/cuda/attention_hopper.cuh"
 
 namespace minitorch {
@@ -14,6 +14,7 @@ using namespace attention;
 
 constexpr int kConsumers = 2, kMine = 64 * kConsumers;  // the block's own rows
 constexpr int kThreadCount = 128 * (kConsumers + 1);
+constexpr int kDrawers = 3;  // warps that draw flags for the others: those beside the one that copies
 
 // What the scores of a query need to become weights and their gradients: the log of its sum of exponentials, in units
 // of log2, and the sum of grad_out * out. A query that met nothing has infinity, and weights of zero.
@@ -53,26 +54,28 @@ __global__ void __launch_bounds__(kThreads)
                                       sum};
 }
 
-// Theirs: keys (or queries) that a block meets at a time.
-template <int D, int Theirs>
+// Theirs: keys (or queries) that a block meets at a time. Flags: each stage has flags of dropout, too.
+template <int D, int Theirs, bool Flags = false>
 struct Shape {
   static constexpr int kMineBytes = panel_bytes<D>(kMine), kTheirBytes = panel_bytes<D>(Theirs);
   static constexpr int kStatisticsBytes = Theirs * static_cast<int>(sizeof(Statistics));
-  static constexpr int kStageBytes = 2 * kTheirBytes + kStatisticsBytes;
+  static constexpr int kFlagsBytes = Flags ? kMine * Theirs / 8 : 0;
+  static constexpr int kStageBytes = 2 * kTheirBytes + kStatisticsBytes + kFlagsBytes;
   static constexpr int kStages =
       (224 * 1024 - 2 * kMineBytes) / kStageBytes < 4 ? (224 * 1024 - 2 * kMineBytes) / kStageBytes : 4;
   static constexpr int kBytes = 2 * kMineBytes + kStages * kStageBytes + 1024 + (1 + 2 * kStages) * 8;
   static_assert(kStages >= 2);
 
   // Offsets in shared memory from a multiple of 1024.
-  uint32_t mine[2], theirs[2], statistics, mine_full, full, empty;
+  uint32_t mine[2], theirs[2], statistics, flags, mine_full, full, empty;
   __device__ __forceinline__ explicit Shape(uint32_t base) {
     mine[0] = base;
     mine[1] = mine[0] + kMineBytes;
     theirs[0] = mine[1] + kMineBytes;
     theirs[1] = theirs[0] + kStages * kTheirBytes;
     statistics = theirs[1] + kStages * kTheirBytes;
-    mine_full = statistics + kStages * kStatisticsBytes;
+    flags = statistics + kStages * kStatisticsBytes;
+    mine_full = flags + kStages * kFlagsBytes;
     full = mine_full + 8;
     empty = full + kStages * 8;
   }
@@ -81,7 +84,7 @@ struct Shape {
     if (threadIdx.x == 0) {
       hopper::barrier_init(mine_full, 1);
       for (int s = 0; s < kStages; s++) {
-        hopper::barrier_init(full + s * 8, 1);
+        hopper::barrier_init(full + s * 8, Flags ? 1 + 32 * kDrawers : 1);
         hopper::barrier_init(empty + s * 8, leaving);
       }
       hopper::barrier_init_done();
@@ -125,7 +128,7 @@ __device__ __forceinline__ uint32_t copy_theirs(const Shape& at, const Turn<Shap
 }
 
 // grad_q = scale * sum over keys of grad_score * k.
-template <class S, int D, int Keys>
+template <class S, int D, int Keys, bool Drops>
 __global__ void __launch_bounds__(kThreadCount, 1)
     query_gradient(const __grid_constant__ AttentionArgs a, const __grid_constant__ CUtensorMap q_map,
                    const __grid_constant__ CUtensorMap dy_map, const __grid_constant__ CUtensorMap k_map,
@@ -158,6 +161,7 @@ __global__ void __launch_bounds__(kThreadCount, 1)
     const float scale = a.scale * kLog2E;
     const Statistics* const mine = statistics + blockIdx.y * statistics_pitch(a.queries) + query;
     const Statistics of_row[2] = {mine[0], mine[8]};
+    const Keep keep(a, batch, head);
     float result[D / 2];
 #pragma unroll
     for (int e = 0; e < D / 2; e++) result[e] = 0;
@@ -173,6 +177,8 @@ __global__ void __launch_bounds__(kThreadCount, 1)
       hopper::products_commit();
       multiply_rows<S, D, kMine>(grad, at.mine[1], row, vp);
       hopper::products_commit();
+      uint32_t flags[Keys / 64];
+      if constexpr (Drops) keep.draw(flags, query, int64_t{step} * Keys);
       hopper::products_wait<1>();  // the scores are there
       settle(score);
       const int64_t first = int64_t{step} * Keys;
@@ -193,8 +199,10 @@ __global__ void __launch_bounds__(kThreadCount, 1)
       }
       hopper::products_wait<0>();
       settle(grad);
+      if constexpr (Drops) keep.drop(grad, flags);
 #pragma unroll
-      for (int e = 0; e < Keys / 2; e++) grad[e] = score[e] * (grad[e] - of_row[e / 2 % 2].delta);
+      for (int e = 0; e < Keys / 2; e++)
+        grad[e] = score[e] * ((Drops ? grad[e] * keep.scale() : grad[e]) - of_row[e / 2 % 2].delta);
       uint32_t left[Keys / 16][4];
       round_left<S>(left, grad);
       hopper::products_begin();
@@ -212,16 +220,17 @@ __global__ void __launch_bounds__(kThreadCount, 1)
 }
 
 // grad_v = sum over queries of weight * grad_out, grad_k = scale * sum of grad_score * q, over all the query heads that
-// share the key. Scores are computed with keys as rows. Ahead: the last products of a step run on while the next one
+// share the key. Scores are computed with keys as rows, so a lane has no use for the numbers that dropout draws for it:
+// warps beside the one that copies draw them for all. Ahead: the last products of a step run on while the next one
 // begins, for which wide heads have no registers.
-template <class S, int D, int Queries, bool Ahead>
+template <class S, int D, int Queries, bool Drops, bool Ahead>
 __global__ void __launch_bounds__(kThreadCount, 1)
     key_gradient(const __grid_constant__ AttentionArgs a, const __grid_constant__ CUtensorMap k_map,
                  const __grid_constant__ CUtensorMap v_map, const __grid_constant__ CUtensorMap q_map,
                  const __grid_constant__ CUtensorMap dy_map, const __grid_constant__ AttentionOperand grad_k,
                  const __grid_constant__ AttentionOperand grad_v, const Statistics* statistics) {
 #if defined(__CUDA_ARCH_FEAT_SM90_ALL)
-  using Shape = Shape<D, Queries>;
+  using Shape = Shape<D, Queries, Drops>;
   extern __shared__ char memory[];
   const uint32_t base = (mma::shared_address(memory) + 1023) / 1024 * 1024;
   const Shape at(base);
@@ -232,9 +241,21 @@ __global__ void __launch_bounds__(kThreadCount, 1)
   const int start = a.causal ? static_cast<int>(k0 / Queries) : 0;
   const int end = static_cast<int>((a.queries + Queries - 1) / Queries);
   at.init_barriers(kConsumers * 128);  // every lane reads statistics itself
+  uint32_t* const flags = reinterpret_cast<uint32_t*>(memory + (at.flags - mma::shared_address(memory)));
   Turn<Shape::kStages> turn;
   if (group == 0) {
-    hopper::registers_shrink<24>();
+    hopper::registers_shrink<Drops ? 40 : 24>();  // numbers take more of them than copies
+    if (Drops && threadIdx.x >= 32) {
+      for (int h = 0; h < heads; h++) {
+        const Keep keep(a, batch, kv_head * heads + h);
+        for (int step = start; step < end; step++, turn.advance()) {
+          hopper::barrier_wait(at.empty + turn.stage * 8, turn.phase ^ 1);
+          keep.leave<Queries, kMine, kDrawers>(flags + turn.stage * (Shape::kFlagsBytes / 4), step * (Queries / 16),
+                                               blockIdx.x * (kMine / 64));
+          hopper::barrier_arrive(at.full + turn.stage * 8);
+        }
+      }
+    }
     if (threadIdx.x != 0) return;
     copy_mine<D>(at, k_map, v_map, static_cast<int>(k0), kv_head, batch);
     for (int h = 0; h < heads; h++) {
@@ -248,11 +269,11 @@ __global__ void __launch_bounds__(kThreadCount, 1)
       }
     }
   } else {
-    hopper::registers_grow<240>();
+    hopper::registers_grow<Drops ? 232 : 240>();
     const int warp = static_cast<int>(threadIdx.x) / 32 % 4, lane = static_cast<int>(threadIdx.x) % 32;
     const int row = (group - 1) * 64;
     const int64_t first_row = k0 + row, key = first_row + warp * 16 + lane / 4;
-    const float scale = a.scale * kLog2E;
+    const float scale = a.scale * kLog2E, kept = Drops ? Keep(a, 0, 0).scale() : 1.0f;
     float dk[D / 2], dv[D / 2];
 #pragma unroll
     for (int e = 0; e < D / 2; e++) dk[e] = dv[e] = 0;
@@ -300,8 +321,10 @@ __global__ void __launch_bounds__(kThreadCount, 1)
             for (int e = 0; e < 4; e++)
               if (y * 8 + e % 2 < ahead + e / 2 * 8) weight[y * 4 + e] = 0;
         }
+        if constexpr (Drops)
+          mark_by_flags<kMine / 64 * 32>(weight, flags + turn.stage * (Shape::kFlagsBytes / 4) + (group - 1) * 32);
         uint32_t left[Queries / 16][4];
-        round_left<S>(left, weight);
+        round_left<S, Drops>(left, weight);
         hopper::products_begin();
         multiply_lines<S>(dv, left, dyp);
         hopper::products_commit();
@@ -311,8 +334,14 @@ __global__ void __launch_bounds__(kThreadCount, 1)
         for (int y = 0; y < Queries / 8; y++) {
           const float4 n = numbers[y * 4];
 #pragma unroll
-          for (int e = 0; e < 4; e++)
-            grad[y * 4 + e] = weight[y * 4 + e] * (grad[y * 4 + e] - (e % 2 == 0 ? n.y : n.w));
+          for (int e = 0; e < 4; e++) {
+            const float w = weight[y * 4 + e], delta = e % 2 == 0 ? n.y : n.w;
+            float& g = grad[y * 4 + e];
+            if constexpr (Drops)
+              g = ::fabsf(w) * ((is_kept(w) ? g * kept : 0.0f) - delta);
+            else
+              g = w * (g - delta);
+          }
         }
         uint32_t left_grad[Queries / 16][4];
         round_left<S>(left_grad, grad);
@@ -329,7 +358,7 @@ __global__ void __launch_bounds__(kThreadCount, 1)
     settle(dk);
     settle(dv);
     put_sums<S>(grad_k, batch, kv_head, key, a.keys, dk, {a.scale, a.scale});
-    put_sums<S>(grad_v, batch, kv_head, key, a.keys, dv, {1.0f, 1.0f});
+    put_sums<S>(grad_v, batch, kv_head, key, a.keys, dv, {kept, kept});
   }
 #endif
 }
@@ -340,11 +369,11 @@ void start(Kernel kernel, int64_t rows, int64_t heads, int bytes, const Rest&...
   launch_kernel(kernel, grid, kThreadCount, bytes, rest...);
 }
 
-template <class S, int D>
+template <class S, int D, bool Drops>
 bool launch(const AttentionArgs& a, const AttentionGradients& g) {
   constexpr int kKeys = 128, kQueries = 64;
-  const auto queries = &query_gradient<S, D, kKeys>;
-  const auto keys = &key_gradient<S, D, kQueries, D == 64>;
+  const auto queries = &query_gradient<S, D, kKeys, Drops>;
+  const auto keys = &key_gradient<S, D, kQueries, Drops, D == 64>;
   static const bool built = hopper::usable(queries) && hopper::usable(keys);
   if (!built) return false;
   // Each operand once as the block's own rows and once as what is met.
@@ -363,8 +392,8 @@ bool launch(const AttentionArgs& a, const AttentionGradients& g) {
   const dim3 grid(static_cast<unsigned>(ceil_div(pitch * (D / 8), kThreads)), static_cast<unsigned>(heads));
   statistics_kernel<S, D><<<grid, kThreads, 0, cuda::current_stream()>>>(a, g, statistics);
   start(queries, a.queries, heads, Shape<D, kKeys>::kBytes, a, q[0], dy[0], k[1], v[1], g.grad_q, statistics);
-  start(keys, a.keys, a.batch * a.kv_heads, Shape<D, kQueries>::kBytes, a, k[0], v[0], q[1], dy[1], g.grad_k, g.grad_v,
-        statistics);
+  start(keys, a.keys, a.batch * a.kv_heads, Shape<D, kQueries, Drops>::kBytes, a, k[0], v[0], q[1], dy[1], g.grad_k,
+        g.grad_v, statistics);
   return true;
 }
 
@@ -373,9 +402,8 @@ bool launch(const AttentionArgs& a, const AttentionGradients& g) {
 bool attention_hopper_backward(const AttentionArgs& a, const AttentionGradients& g) {
   if (!hopper_fits(a) || a.queries == 0 || !mappable(g.grad_out) || !mappable(g.out)) return false;
   bool done = false;
-  dispatch(a.dtype, Types<BFloat16, Half>{}, [&](auto tag) {
-    using S = typename decltype(tag)::type;
-    done = a.head_dim == 64 ? launch<S, 64>(a, g) : launch<S, 128>(a, g);
+  half_by_shape(a, [&](auto tag, auto columns, auto drops) {
+    done = launch<typename decltype(tag)::type, decltype(columns)::value, decltype(drops)::value>(a, g);
   });
   return done;
 }

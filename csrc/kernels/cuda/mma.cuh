@@ -79,12 +79,16 @@ __device__ __forceinline__ void multiply(float (&sum)[4], const uint32_t (&a)[4]
   }
 }
 
-// Two floats rounded to 16 bits, the first in the low half.
-template <class S>
+// Two floats rounded to 16 bits, the first in the low half. Positive: what is negative counts as zero.
+template <class S, bool Positive = false>
 __device__ __forceinline__ uint32_t pack_pair(float x, float y) {
   uint32_t result;
-  if constexpr (std::is_same_v<S, BFloat16>) {
+  if constexpr (std::is_same_v<S, BFloat16> && Positive) {
+    asm("cvt.rn.relu.bf16x2.f32 %0, %1, %2;" : "=r"(result) : "f"(y), "f"(x));
+  } else if constexpr (std::is_same_v<S, BFloat16>) {
     asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(result) : "f"(y), "f"(x));
+  } else if constexpr (Positive) {
+    asm("cvt.rn.relu.f16x2.f32 %0, %1, %2;" : "=r"(result) : "f"(y), "f"(x));
   } else {
     asm("cvt.rn.f16x2.f32 %0, %1, %2;" : "=r"(result) : "f"(y), "f"(x));
   }
