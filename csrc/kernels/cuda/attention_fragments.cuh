@@ -17,10 +17,6 @@ constexpr int kWords = static_cast<int>(sizeof(S)) / 2;  // elements of 16 bits 
 template <class S>
 constexpr int kDepth = 16 / kWords<S>;  // of k, in a product
 
-// Of a loop over k: what floats would have in flight at once, were all of it unrolled, does not fit into registers.
-template <class S>
-constexpr int kUnrolled = std::is_same_v<S, float> ? 2 : 16;
-
 // A panel of `Lines` of `Width` elements.
 template <class S, int Lines, int Width>
 using Rows = mma::Panel<Lines, Width * kWords<S>>;
@@ -63,9 +59,9 @@ struct Fragment<float> {
   }
 };
 
-// Where 16 bytes of a panel lie: of line `line` + `lines` (a multiple of 8) chunk `odd` (0 or 1) + `even`. What depends on
-// the lane is computed once for all that differ in `lines` and `even`: a panel begins at 128 bytes, so that the chunk can
-// be exchanged in the address.
+// Where 16 bytes of a panel lie: of line `line` + `lines` (a multiple of 8) chunk `odd` (0 or 1) + `even`. What depends
+// on the lane is computed once for all that differ in `lines` and `even`: a panel begins at 128 bytes, so that the
+// chunk can be exchanged in the address.
 template <class P>
 __device__ __forceinline__ uint32_t place(uint32_t panel, int line, int odd, int lines, int even) {
   return ((panel + P::at(line, odd)) ^ static_cast<uint32_t>(even % 8 * 16)) +
@@ -99,7 +95,8 @@ __device__ __forceinline__ void load_right(Fragment<S>& to, uint32_t panel, int 
   } else {
 #pragma unroll
     for (int e = 0; e < 4; e++) {
-      const uint32_t from = place<P>(panel, lane % 4 * 2 + e % 2, lane / 16, k, column / 4 + e / 2 * 2) + lane / 4 % 4 * 4;
+      const uint32_t from =
+          place<P>(panel, lane % 4 * 2 + e % 2, lane / 16, k, column / 4 + e / 2 * 2) + lane / 4 % 4 * 4;
       float x;
       asm volatile("ld.shared.f32 %0, [%1];" : "=f"(x) : "r"(from) : "memory");
       to.set(e, x);
@@ -124,33 +121,19 @@ __device__ __forceinline__ void as_left(Fragment<S>& to, const float (&tiles)[N]
   }
 }
 
-// sums (16 rows x 8 columns each) += left times the right operand's first (Second: other) eight columns.
+// sum (16 rows x 8 columns) += left times the right operand's first (Second: other) eight columns. Of floats, `rest`
+// gets the products with a low part: the instruction cuts off what lies below its sum's last bit, which costs least
+// where the sum is small, and has few terms.
 template <bool Second, class S>
-__device__ __forceinline__ void multiply(float (&sum)[4], const Fragment<S>& left, const Fragment<S>& right) {
+__device__ __forceinline__ void multiply(float (&sum)[4], float (&rest)[4], const Fragment<S>& left,
+                                         const Fragment<S>& right) {
   constexpr int b = Second ? 2 : 0;
   if constexpr (std::is_same_v<S, float>) {
-    mma::multiply<S>(sum, left.low, right.high[b], right.high[b + 1]);
-    mma::multiply<S>(sum, left.high, right.low[b], right.low[b + 1]);
+    mma::multiply<S>(rest, left.low, right.high[b], right.high[b + 1]);
+    mma::multiply<S>(rest, left.high, right.low[b], right.low[b + 1]);
     mma::multiply<S>(sum, left.high, right.high[b], right.high[b + 1]);
   } else {
     mma::multiply<S>(sum, left.words, right.words[b], right.words[b + 1]);
-  }
-}
-
-// sum (16 rows x 8 N) += the rows of panel A from `row` on, times all lines of panel B transposed, over D columns.
-template <class S, class A, class B, int D, int N>
-__device__ __forceinline__ void multiply_panels(float (&sum)[N][4], uint32_t a, int row, uint32_t b) {
-#pragma unroll(kUnrolled<S>)
-  for (int k = 0; k < D; k += kDepth<S>) {
-    Fragment<S> left;
-    load_left<A>(left, a, row, k);
-#pragma unroll
-    for (int y = 0; y < N; y += 2) {
-      Fragment<S> right;
-      load_right<B, true>(right, b, y * 8, k);
-      multiply<false>(sum[y], left, right);
-      multiply<true>(sum[y + 1], left, right);
-    }
   }
 }
 
@@ -160,6 +143,64 @@ __device__ __forceinline__ void clear(float (&sum)[N][4]) {
   for (int y = 0; y < N; y++)
 #pragma unroll
     for (int e = 0; e < 4; e++) sum[y][e] = 0;
+}
+
+// The tiles of a single row of tiles.
+template <int N>
+__device__ __forceinline__ float (&one(float (&tiles)[N][4]))[1][N][4] {
+  return reinterpret_cast<float (&)[1][N][4]>(tiles);
+}
+
+// What of `sum` is summed apart: sums of floats, and what `multiply` puts into `rest`.
+template <int N>
+struct Apart {
+  float sum[N][4], rest[N][4];
+  __device__ __forceinline__ Apart() {
+    clear(sum);
+    clear(rest);
+  }
+  __device__ __forceinline__ void add_to(float (*to)[4]) const {
+#pragma unroll
+    for (int y = 0; y < N; y++)
+#pragma unroll
+      for (int e = 0; e < 4; e++) to[y][e] += sum[y][e] + rest[y][e];
+  }
+};
+
+// sum (16 rows x 8 N, each) += the rows of panel A from `row` on, 16 each, times all lines of panel B transposed, over
+// D columns; those of floats are summed 16 columns at a time.
+template <class S, class A, class B, int D, int Tiles, int N>
+__device__ __forceinline__ void multiply_panels(float (&sum)[Tiles][N][4], uint32_t a, int row, uint32_t b) {
+  constexpr int kSteps = 16 / kDepth<S>;
+#pragma unroll(std::is_same_v<S, float> ? 1 : D / 16)
+  for (int k = 0; k < D; k += 16) {
+    Fragment<S> left[Tiles][kSteps];
+#pragma unroll
+    for (int x = 0; x < Tiles; x++)
+#pragma unroll
+      for (int step = 0; step < kSteps; step++) load_left<A>(left[x][step], a, row + x * 16, k + step * kDepth<S>);
+#pragma unroll
+    for (int y = 0; y < N; y += 2) {
+      Fragment<S> right[kSteps];
+#pragma unroll
+      for (int step = 0; step < kSteps; step++) load_right<B, true>(right[step], b, y * 8, k + step * kDepth<S>);
+#pragma unroll
+      for (int x = 0; x < Tiles; x++) {
+        if constexpr (std::is_same_v<S, float>) {
+          Apart<2> apart;
+#pragma unroll
+          for (int step = 0; step < kSteps; step++) {
+            multiply<false>(apart.sum[0], apart.rest[0], left[x][step], right[step]);
+            multiply<true>(apart.sum[1], apart.rest[1], left[x][step], right[step]);
+          }
+          apart.add_to(&sum[x][y]);
+        } else {
+          multiply<false>(sum[x][y], sum[x][y], left[x][0], right[0]);
+          multiply<true>(sum[x][y + 1], sum[x][y + 1], left[x][0], right[0]);
+        }
+      }
+    }
+  }
 }
 
 // Accumulators from tile y on as the left operand; Positive: what is negative counts as zero.
@@ -178,51 +219,52 @@ __device__ __forceinline__ void take_left(Fragment<S>& to, const float (&tiles)[
   }
 }
 
-// sum (each 16 x 8 N) += left (each 16 x 8 K, accumulators) times the lines of panel B. Floats' products are summed
-// apart first, four tiles of the sum at a time: the instruction cuts off what lies below its sum's last bit, which for
-// a sum of all keys would be as many times as there are.
+// sum (16 x 8 N, each) += left (16 x 8 K, each, accumulators) times the lines of panel B; those of floats are summed
+// apart, a few tiles at a time.
 template <class S, class B, bool Positive = false, int Tiles, int K, int N>
 __device__ __forceinline__ void multiply_left(float (&sum)[Tiles][N][4], const float (&left)[Tiles][K][4], uint32_t b) {
-  constexpr bool kApart = std::is_same_v<S, float>;
-  constexpr int kMost = kApart ? 4 : N;
+  if constexpr (std::is_same_v<S, float>) {
+    constexpr int kMost = 4 / Tiles;
 #pragma unroll
-  for (int y0 = 0; y0 < N; y0 += kMost) {
-    float part[Tiles][kMost][4];
-    if constexpr (kApart) {
+    for (int y0 = 0; y0 < N; y0 += kMost) {
+      Apart<kMost> apart[Tiles];
 #pragma unroll
-      for (int x = 0; x < Tiles; x++) clear(part[x]);
+      for (int k = 0; k < K; k++) {
+        Fragment<S> from[Tiles];
+#pragma unroll
+        for (int x = 0; x < Tiles; x++) take_left<S, Positive>(from[x], left[x], k);
+#pragma unroll
+        for (int y = 0; y < kMost; y += 2) {
+          Fragment<S> right;
+          load_right<B, false>(right, b, (y0 + y) * 8, k * 8);
+#pragma unroll
+          for (int x = 0; x < Tiles; x++) {
+            multiply<false>(apart[x].sum[y], apart[x].rest[y], from[x], right);
+            multiply<true>(apart[x].sum[y + 1], apart[x].rest[y + 1], from[x], right);
+          }
+        }
+      }
+#pragma unroll
+      for (int x = 0; x < Tiles; x++) apart[x].add_to(&sum[x][y0]);
     }
+  } else {
 #pragma unroll
-    for (int k = 0; k < K; k += kDepth<S> / 8) {
+    for (int k = 0; k < K; k += 2) {
       Fragment<S> from[Tiles];
 #pragma unroll
       for (int x = 0; x < Tiles; x++) take_left<S, Positive>(from[x], left[x], k);
 #pragma unroll
-      for (int y = 0; y < kMost; y += 2) {
+      for (int y = 0; y < N; y += 2) {
         Fragment<S> right;
-        load_right<B, false>(right, b, (y0 + y) * 8, k * 8);
+        load_right<B, false>(right, b, y * 8, k * 8);
 #pragma unroll
         for (int x = 0; x < Tiles; x++) {
-          multiply<false>(kApart ? part[x][y] : sum[x][y], from[x], right);
-          multiply<true>(kApart ? part[x][y + 1] : sum[x][y + 1], from[x], right);
+          multiply<false>(sum[x][y], sum[x][y], from[x], right);
+          multiply<true>(sum[x][y + 1], sum[x][y + 1], from[x], right);
         }
       }
     }
-    if constexpr (kApart) {
-#pragma unroll
-      for (int x = 0; x < Tiles; x++)
-#pragma unroll
-        for (int y = 0; y < kMost; y++)
-#pragma unroll
-          for (int e = 0; e < 4; e++) sum[x][y0 + y][e] += part[x][y][e];
-    }
   }
-}
-
-template <class S, class B, bool Positive = false, int K, int N>
-__device__ __forceinline__ void multiply_left(float (&sum)[N][4], const float (&left)[K][4], uint32_t b) {
-  multiply_left<S, B, Positive>(reinterpret_cast<float (&)[1][N][4]>(sum),
-                                reinterpret_cast<const float (&)[1][K][4]>(left), b);
 }
 
 // Rows first + 8 h of 16 accumulator rows to memory, times factor[h].

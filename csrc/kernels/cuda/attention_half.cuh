@@ -100,22 +100,7 @@ __global__ void __launch_bounds__(Warps * 32)
     float score[Tiles][kKeyTiles][4];
 #pragma unroll
     for (int x = 0; x < Tiles; x++) clear(score[x]);
-#pragma unroll(kUnrolled<S>)
-    for (int kk = 0; kk < D; kk += kDepth<S>) {
-      Fragment<S> left[Tiles];
-#pragma unroll
-      for (int x = 0; x < Tiles; x++) load_left<typename Shape::Queries>(left[x], qs, row0 + x * 16, kk);
-#pragma unroll
-      for (int y = 0; y < kKeyTiles; y += 2) {
-        Fragment<S> right;
-        load_right<Keys, true>(right, kp, y * 8, kk);
-#pragma unroll
-        for (int x = 0; x < Tiles; x++) {
-          multiply<false>(score[x][y], left[x], right);
-          multiply<true>(score[x][y + 1], left[x], right);
-        }
-      }
-    }
+    multiply_panels<S, typename Shape::Queries, Keys, D>(score, qs, row0, kp);
     const int64_t first = int64_t{step} * Step;
     if (scaled) scale_scores<S>(a, batch, head, q0 + row0 + lane / 4, first, score);
     const bool edge = first + Step > a.keys || (a.causal && first + Step > q0 + row0 + 1);
@@ -255,8 +240,8 @@ __global__ void __launch_bounds__(kBackwardWarps * 32)
     float score[1][kTiles][4], grad[kTiles][4];
     clear(score[0]);
     clear(grad);
-    multiply_panels<S, Mine, Theirs, D>(score[0], qs, row0, kp);
-    multiply_panels<S, Mine, Theirs, D>(grad, dys, row0, vp);
+    multiply_panels<S, Mine, Theirs, D>(score, qs, row0, kp);
+    multiply_panels<S, Mine, Theirs, D>(one(grad), dys, row0, vp);
     if (a.mask.data != nullptr) scale_scores<S>(a, batch, head, query, first, score);
     if constexpr (Drops) keep.drop(grad, query, first);
     const int limit[2] = {keys_met<Step>(a, query, first) - lane % 4 * 2,
@@ -268,7 +253,7 @@ __global__ void __launch_bounds__(kBackwardWarps * 32)
         const float w = power_of_two(score[0][y][e] * scale - lse[e / 2]);
         grad[y][e] = y * 8 + e % 2 < limit[e / 2] ? w * (grad[y][e] * kept - d[e / 2]) : 0.0f;
       }
-    multiply_left<S, Theirs>(result, grad, kp);
+    multiply_left<S, Theirs>(one(result), one(grad), kp);
   }
   mma::wait_copies<0>();
   put_rows<S>(g.grad_q, batch, head, query, a.queries, a.head_dim, result, {a.scale, a.scale});
@@ -334,7 +319,7 @@ __global__ void __launch_bounds__(kBackwardWarps * 32)
     const float* const lse = numbers + step % 2 * 2 * Step;
     float weight[kTiles][4], grad[kTiles][4];
     clear(weight);
-    multiply_panels<S, Mine, Theirs, D>(weight, ks, row0, qp);
+    multiply_panels<S, Mine, Theirs, D>(one(weight), ks, row0, qp);
     const bool edge = a.causal && first < k0 + row0 + 15;
 #pragma unroll
     for (int y = 0; y < kTiles; y++)
@@ -351,9 +336,9 @@ __global__ void __launch_bounds__(kBackwardWarps * 32)
         weight[y][e] = edge && first + at < mine ? 0.0f : w;
       }
     if constexpr (Drops) Keep(a, batch, head).mark(weight, key, first);
-    multiply_left<S, Theirs, Drops>(dv, weight, dyp);
+    multiply_left<S, Theirs, Drops>(one(dv), one(weight), dyp);
     clear(grad);
-    multiply_panels<S, Mine, Theirs, D>(grad, vs, row0, dyp);
+    multiply_panels<S, Mine, Theirs, D>(one(grad), vs, row0, dyp);
 #pragma unroll
     for (int y = 0; y < kTiles; y++)
 #pragma unroll
@@ -364,7 +349,7 @@ __global__ void __launch_bounds__(kBackwardWarps * 32)
         else
           grad[y][e] = w * (grad[y][e] - d);
       }
-    multiply_left<S, Theirs>(dk, grad, qp);
+    multiply_left<S, Theirs>(one(dk), one(grad), qp);
   }
   mma::wait_copies<0>();
   put_rows<S>(g.grad_k, batch, kv_head, key, a.keys, a.head_dim, dk, {a.scale, a.scale});

@@ -14,11 +14,8 @@ bool fits(const AttentionArgs& a) {
          a.v.column == 1 && a.batch * a.heads <= 65535;
 }
 
-// Tiles by the columns of a head: what a block holds of both sides has to fit into shared memory, and what a warp holds
-// into registers.
-template <int D>
-constexpr int kStep = D == 64 ? 64 : 32;
-constexpr int kBackwardStep = 32;
+// What a block holds of both sides has to fit into shared memory, and what a warp holds into registers.
+constexpr int kStep = 32;
 
 // Calls f(columns of a head rounded up, whether weights are dropped).
 template <class F>
@@ -44,8 +41,8 @@ bool attention_split_forward(const AttentionArgs& a, const AttentionOperand& out
   if (!fits(a)) return false;
   by_shape(a, [&](auto columns, auto drops) {
     constexpr int D = decltype(columns)::value, kWarps = D == 64 ? 4 : 8, kTiles = D == 64 ? 2 : 1;
-    using Shape = attention::ForwardShape<float, D, kStep<D>, kWarps, kTiles>;
-    start(&attention::forward_kernel<float, D, kStep<D>, kWarps, kTiles, decltype(drops)::value>, a.queries,
+    using Shape = attention::ForwardShape<float, D, kStep, kWarps, kTiles>;
+    start(&attention::forward_kernel<float, D, kStep, kWarps, kTiles, decltype(drops)::value>, a.queries,
           Shape::kQueries, a.batch * a.heads, kWarps, Shape::kBytes, a, out, lse);
   });
   return true;
@@ -57,10 +54,10 @@ bool attention_split_backward(const AttentionArgs& a, const AttentionGradients& 
     constexpr bool kDrops = decltype(drops)::value;
     constexpr int D = decltype(columns)::value;
     constexpr int rows = attention::kBackwardRows, warps = attention::kBackwardWarps;
-    constexpr int bytes = attention::BackwardShape<float, D, kBackwardStep>::kBytes;
-    start(&attention::query_gradient<float, D, kBackwardStep, kDrops>, a.queries, rows, a.batch * a.heads, warps, bytes, a,
-          g, delta);
-    start(&attention::key_gradient<float, D, kBackwardStep, kDrops>, a.keys, rows, a.batch * a.kv_heads, warps, bytes, a, g,
+    constexpr int bytes = attention::BackwardShape<float, D, kStep>::kBytes;
+    start(&attention::query_gradient<float, D, kStep, kDrops>, a.queries, rows, a.batch * a.heads, warps, bytes, a, g,
+          delta);
+    start(&attention::key_gradient<float, D, kStep, kDrops>, a.keys, rows, a.batch * a.kv_heads, warps, bytes, a, g,
           delta);
   });
   return true;
