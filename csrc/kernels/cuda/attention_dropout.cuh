@@ -19,6 +19,9 @@ __device__ __forceinline__ uint32_t word_of(const uint4& words, int64_t n) {
   return n < 2 ? low : high;
 }
 
+// Where flags of a lane lie among those of a warp: words that a lane of mark_by_flags needs together lie together.
+__device__ __forceinline__ int flag_place(int lane) { return lane / 8 * 8 + lane % 4 * 2 + lane / 4 % 2; }
+
 // The weights of one head.
 class Keep {
  public:
@@ -78,31 +81,6 @@ class Keep {
       for (int e = 0; e < 4; e++) left[k][e] &= stay_pair(word_of(words[k / 2], k % 2 * 2 + e / 2), e % 2);
   }
 
-  // What two tiles side by side (64 keys from 64 `column` on) tell a lane in a bit for each of its accumulators: for
-  // byte e of word n of the eight, bit 7 - n of byte e.
-  __device__ __forceinline__ uint32_t flags(int64_t row, int64_t column, int lane) const {
-    uint32_t result = 0;
-#pragma unroll
-    for (int half = 0; half < 2; half++) {
-      const uint4 words = tile(row, column * 2 + half, lane);
-#pragma unroll
-      for (int n = 0; n < 4; n++) result |= (stay_bits(word_of(words, n)) & 0x80808080u) >> (half * 4 + n);
-    }
-    return result;
-  }
-  // Drawing and dropping as above, by flags.
-  template <int N>
-  __device__ __forceinline__ void draw(uint32_t (&flags_of)[N], int64_t query, int64_t first) const {
-#pragma unroll
-    for (int n = 0; n < N; n++) flags_of[n] = flags(query / 16, first / 64 + n, static_cast<int>(threadIdx.x) % 32);
-  }
-  template <int N>
-  __device__ __forceinline__ void drop(float (&weights)[32 * N], const uint32_t (&flags_of)[N]) const {
-#pragma unroll
-    for (int at = 0; at < 32 * N; at++)
-      if ((flags_of[at / 32] >> (at % 4 * 8 + 7 - at / 4 % 8) & 1) == 0) weights[at] = 0.0f;
-  }
-
   // The same with keys as rows (the warp's first is a multiple of 16) and queries as columns (the first a multiple of
   // 16). Weights that go are told by their sign, for the gradient needs them, too.
   template <int N>
@@ -133,16 +111,16 @@ class Keep {
     }
   }
 
-  // For mark_by_flags: the last Warps warps of the block's first warpgroup leave flags of Queries x Keys, from 16 `row`
-  // and 64 `column` on, in shared memory. Words that a lane needs together lie together.
+  // The last Warps warps of the block's first warpgroup leave flags of Queries x Keys, from 16 `row` and 64 `column`
+  // on, in shared memory for its other warpgroups: 32 words for 16 queries and 64 keys, then the next keys, then the
+  // next queries.
   template <int Queries, int Keys, int Warps>
   __device__ __forceinline__ void leave(uint32_t* to, uint32_t row, uint32_t column) const {
     constexpr int kColumns = Keys / 64;
     const int warp = static_cast<int>(threadIdx.x) / 32 - (4 - Warps), lane = static_cast<int>(threadIdx.x) % 32;
-    const int place = lane / 8 * 8 + lane % 4 * 2 + lane / 4 % 2;
 #pragma unroll 1
     for (int n = warp; n < Queries / 16 * kColumns; n += Warps)
-      to[n * 32 + place] = flags(row + n / kColumns, column + n % kColumns, lane);
+      to[n * 32 + flag_place(lane)] = flags(row + n / kColumns, column + n % kColumns, lane);
   }
 
  private:
@@ -201,6 +179,18 @@ class Keep {
     return (word >> byte * 8 & 255u) <= threshold_;
   }
 
+  // What two tiles side by side (64 keys from 64 `column` on) tell a lane in a bit for each of its accumulators: for
+  // byte e of word n of the eight, bit 7 - n of byte e.
+  __device__ __forceinline__ uint32_t flags(int64_t row, int64_t column, int lane) const {
+    uint32_t result = 0;
+#pragma unroll
+    for (int half = 0; half < 2; half++) {
+      const uint4 words = tile(row, column * 2 + half, lane);
+#pragma unroll
+      for (int n = 0; n < 4; n++) result |= (stay_bits(word_of(words, n)) & 0x80808080u) >> (half * 4 + n);
+    }
+    return result;
+  }
   // All bits of each of the two halves of a pair (bytes 2 `pair` and the next) that stays. A byte as a half float is a
   // small number, and in the same order.
   __device__ __forceinline__ uint32_t stay_pair(uint32_t word, int pair) const {
@@ -227,6 +217,14 @@ class Keep {
 
 // A weight that Keep::mark has seen.
 __device__ __forceinline__ bool is_kept(float marked) { return __float_as_int(marked) >= 0; }
+
+// By the flags that Keep::leave left of the 16 queries of this warp: R * 2 columns of weights of which some go.
+template <int R>
+__device__ __forceinline__ void drop_by_flags(float (&weights)[R], const uint32_t (&flags)[R / 32]) {
+#pragma unroll
+  for (int at = 0; at < R; at++)
+    if ((flags[at / 32] >> (at % 4 * 8 + 7 - at / 4 % 8) & 1) == 0) weights[at] = 0.0f;
+}
 
 // As Keep::mark, of R * 2 queries, by the flags that Keep::leave left of the 64 keys of this warpgroup. Pitch: words
 // from those of 16 queries to the next.

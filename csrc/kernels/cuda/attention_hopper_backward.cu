@@ -15,6 +15,11 @@ using namespace attention;
 constexpr int kConsumers = 2, kMine = 64 * kConsumers;  // the block's own rows
 constexpr int kThreadCount = 128 * (kConsumers + 1);
 constexpr int kDrawers = 3;  // warps that draw flags for the others: those beside the one that copies
+// Registers of the warpgroup that feeds a block, and of one that multiplies. Drawing takes more of them than copying.
+template <bool Draws>
+constexpr int kFeeding = Draws ? 40 : 24;
+template <bool Draws>
+constexpr int kMultiplying = Draws ? 232 : 240;
 
 // What the scores of a query need to become weights and their gradients: the log of its sum of exponentials, in units
 // of log2, and the sum of grad_out * out. A query that met nothing has infinity, and weights of zero.
@@ -127,6 +132,15 @@ __device__ __forceinline__ uint32_t copy_theirs(const Shape& at, const Turn<Shap
   return barrier;
 }
 
+// What the warps beside it do for a stage, if weights are dropped: leave flags.
+template <int Queries, int Keys, class Shape>
+__device__ __forceinline__ void leave_flags(const Shape& at, const Turn<Shape::kStages>& turn, const Keep& keep,
+                                            uint32_t* flags, uint32_t row, uint32_t column) {
+  hopper::barrier_wait(at.empty + turn.stage * 8, turn.phase ^ 1);
+  keep.leave<Queries, Keys, kDrawers>(flags + turn.stage * (Shape::kFlagsBytes / 4), row, column);
+  hopper::barrier_arrive(at.full + turn.stage * 8);
+}
+
 // grad_q = scale * sum over keys of grad_score * k.
 template <class S, int D, int Keys, bool Drops>
 __global__ void __launch_bounds__(kThreadCount, 1)
@@ -135,7 +149,7 @@ __global__ void __launch_bounds__(kThreadCount, 1)
                    const __grid_constant__ CUtensorMap v_map, const __grid_constant__ AttentionOperand grad_q,
                    const Statistics* statistics) {
 #if defined(__CUDA_ARCH_FEAT_SM90_ALL)
-  using Shape = Shape<D, Keys>;
+  using Shape = Shape<D, Keys, Drops>;
   extern __shared__ char memory[];
   const Shape at((mma::shared_address(memory) + 1023) / 1024 * 1024);
   const int group = static_cast<int>(threadIdx.x) / 128;
@@ -145,23 +159,29 @@ __global__ void __launch_bounds__(kThreadCount, 1)
   const int64_t keys = a.causal ? min(a.keys, q0 + kMine) : a.keys;
   const int steps = static_cast<int>((keys + Keys - 1) / Keys);
   at.init_barriers(kConsumers * 4);
+  uint32_t* const flags = reinterpret_cast<uint32_t*>(memory + (at.flags - mma::shared_address(memory)));
   Turn<Shape::kStages> turn;
   if (group == 0) {
-    hopper::registers_shrink<24>();
+    hopper::registers_shrink<kFeeding<Drops>>();
+    if (Drops && threadIdx.x >= 32) {
+      const Keep keep(a, batch, head);
+      for (int step = 0; step < steps; step++, turn.advance())
+        leave_flags<kMine, Keys>(at, turn, keep, flags, static_cast<uint32_t>(q0 / 16), step * (Keys / 64));
+    }
     if (threadIdx.x != 0) return;
     const int kv_head = static_cast<int>(head / (a.heads / a.kv_heads)), sample = static_cast<int>(batch);
     copy_mine<D>(at, q_map, dy_map, static_cast<int>(q0), static_cast<int>(head), sample);
     for (int step = 0; step < steps; step++, turn.advance())
       copy_theirs<D, Keys>(at, turn, k_map, v_map, step * Keys, kv_head, sample);
   } else {
-    hopper::registers_grow<240>();
+    hopper::registers_grow<kMultiplying<Drops>>();
     const int warp = static_cast<int>(threadIdx.x) / 32 % 4, lane = static_cast<int>(threadIdx.x) % 32;
     const int row = (group - 1) * 64;
     const int64_t first_row = q0 + row, query = first_row + warp * 16 + lane / 4;
     const float scale = a.scale * kLog2E;
     const Statistics* const mine = statistics + blockIdx.y * statistics_pitch(a.queries) + query;
     const Statistics of_row[2] = {mine[0], mine[8]};
-    const Keep keep(a, batch, head);
+    const float kept = Drops ? Keep(a, batch, head).scale() : 1.0f;
     float result[D / 2];
 #pragma unroll
     for (int e = 0; e < D / 2; e++) result[e] = 0;
@@ -177,8 +197,11 @@ __global__ void __launch_bounds__(kThreadCount, 1)
       hopper::products_commit();
       multiply_rows<S, D, kMine>(grad, at.mine[1], row, vp);
       hopper::products_commit();
-      uint32_t flags[Keys / 64];
-      if constexpr (Drops) keep.draw(flags, query, int64_t{step} * Keys);
+      uint32_t flags_of[Keys / 64];
+#pragma unroll
+      for (int c = 0; Drops && c < Keys / 64; c++)
+        flags_of[c] = flags[turn.stage * (Shape::kFlagsBytes / 4) + ((row / 16 + warp) * (Keys / 64) + c) * 32 +
+                            flag_place(lane)];
       hopper::products_wait<1>();  // the scores are there
       settle(score);
       const int64_t first = int64_t{step} * Keys;
@@ -199,16 +222,17 @@ __global__ void __launch_bounds__(kThreadCount, 1)
       }
       hopper::products_wait<0>();
       settle(grad);
-      if constexpr (Drops) keep.drop(grad, flags);
+      if constexpr (Drops) drop_by_flags(grad, flags_of);
 #pragma unroll
       for (int e = 0; e < Keys / 2; e++)
-        grad[e] = score[e] * ((Drops ? grad[e] * keep.scale() : grad[e]) - of_row[e / 2 % 2].delta);
+        grad[e] = score[e] * ((Drops ? grad[e] * kept : grad[e]) - of_row[e / 2 % 2].delta);
       uint32_t left[Keys / 16][4];
       round_left<S>(left, grad);
       hopper::products_begin();
       multiply_lines<S>(result, left, kp);
       hopper::products_commit();
       hopper::products_wait<0>();
+      if constexpr (Drops) __syncwarp();  // its lanes have read flags
       if (lane == 0) hopper::barrier_arrive(at.empty + turn.stage * 8);
       __syncwarp();
     }
@@ -244,16 +268,12 @@ __global__ void __launch_bounds__(kThreadCount, 1)
   uint32_t* const flags = reinterpret_cast<uint32_t*>(memory + (at.flags - mma::shared_address(memory)));
   Turn<Shape::kStages> turn;
   if (group == 0) {
-    hopper::registers_shrink<Drops ? 40 : 24>();  // numbers take more of them than copies
+    hopper::registers_shrink<kFeeding<Drops && D == 64>>();  // wide heads have none to spare
     if (Drops && threadIdx.x >= 32) {
       for (int h = 0; h < heads; h++) {
         const Keep keep(a, batch, kv_head * heads + h);
-        for (int step = start; step < end; step++, turn.advance()) {
-          hopper::barrier_wait(at.empty + turn.stage * 8, turn.phase ^ 1);
-          keep.leave<Queries, kMine, kDrawers>(flags + turn.stage * (Shape::kFlagsBytes / 4), step * (Queries / 16),
-                                               blockIdx.x * (kMine / 64));
-          hopper::barrier_arrive(at.full + turn.stage * 8);
-        }
+        for (int step = start; step < end; step++, turn.advance())
+          leave_flags<Queries, kMine>(at, turn, keep, flags, step * (Queries / 16), blockIdx.x * (kMine / 64));
       }
     }
     if (threadIdx.x != 0) return;
@@ -269,7 +289,7 @@ __global__ void __launch_bounds__(kThreadCount, 1)
       }
     }
   } else {
-    hopper::registers_grow<Drops ? 232 : 240>();
+    hopper::registers_grow<kMultiplying<Drops && D == 64>>();
     const int warp = static_cast<int>(threadIdx.x) / 32 % 4, lane = static_cast<int>(threadIdx.x) % 32;
     const int row = (group - 1) * 64;
     const int64_t first_row = k0 + row, key = first_row + warp * 16 + lane / 4;
@@ -338,7 +358,7 @@ __global__ void __launch_bounds__(kThreadCount, 1)
             const float w = weight[y * 4 + e], delta = e % 2 == 0 ? n.y : n.w;
             float& g = grad[y * 4 + e];
             if constexpr (Drops)
-              g = ::fabsf(w) * ((is_kept(w) ? g * kept : 0.0f) - delta);
+              g = ::fabsf(w) * ((is_kept(w) ? g : 0.0f) * kept - delta);
             else
               g = w * (g - delta);
           }
@@ -391,7 +411,7 @@ bool launch(const AttentionArgs& a, const AttentionGradients& g) {
   auto* const statistics = memory.get<Statistics>();
   const dim3 grid(static_cast<unsigned>(ceil_div(pitch * (D / 8), kThreads)), static_cast<unsigned>(heads));
   statistics_kernel<S, D><<<grid, kThreads, 0, cuda::current_stream()>>>(a, g, statistics);
-  start(queries, a.queries, heads, Shape<D, kKeys>::kBytes, a, q[0], dy[0], k[1], v[1], g.grad_q, statistics);
+  start(queries, a.queries, heads, Shape<D, kKeys, Drops>::kBytes, a, q[0], dy[0], k[1], v[1], g.grad_q, statistics);
   start(keys, a.keys, a.batch * a.kv_heads, Shape<D, kQueries, Drops>::kBytes, a, k[0], v[0], q[1], dy[1], g.grad_k,
         g.grad_v, statistics);
   return true;
