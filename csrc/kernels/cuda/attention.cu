@@ -5,8 +5,7 @@
 
 #include "kernels/cuda/attention_dropout.cuh"
 #include "kernels/cuda/attention_float.h"
-#include "kernels/cuda/attention_half.h"
-#include "kernels/cuda/attention_split.h"
+#include "kernels/cuda/attention_tensor.h"
 #include "kernels/cuda/launch.cuh"
 
 namespace minitorch {

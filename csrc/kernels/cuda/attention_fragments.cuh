@@ -1,4 +1,4 @@
-// What the kernels of attention_half.cuh multiply: fragments of panels and of accumulators, for 16-bit floats as they
+// What the kernels of attention_mma.cuh multiply: fragments of panels and of accumulators, for 16-bit floats as they
 // are, and for floats as sums of two parts of 11 bits each. A product of floats is three of tf32: what is left out, the
 // product of both low parts, is 2^-22 of it (the method: H. Ootomo and R. Yokota, "Recovering single precision accuracy
 // from Tensor Cores", IJHPCA 2022).

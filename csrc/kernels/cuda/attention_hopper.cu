@@ -195,7 +195,7 @@ bool launch(const AttentionArgs& a, const AttentionOperand& out, float* lse) {
 bool attention_hopper_forward(const AttentionArgs& a, const AttentionOperand& out, float* lse) {
   if (!hopper_fits(a) || !(a.scale > 0.0f)) return false;
   bool done = false;
-  half_by_shape(a, [&](auto tag, auto columns, auto drops) {
+  attention_by_shape(a, Types<BFloat16, Half>{}, [&](auto tag, auto columns, auto drops) {
     done = launch<typename decltype(tag)::type, decltype(columns)::value, decltype(drops)::value>(a, out, lse);
   });
   return done;

@@ -1,7 +1,7 @@
 // What the attention kernels on Hopper's matrix units share: how operands lie in shared memory, and their tensor maps.
 #pragma once
-#include "kernels/cuda/attention_half.cuh"
-#include "kernels/cuda/attention_half.h"
+#include "kernels/cuda/attention_mma.cuh"
+#include "kernels/cuda/attention_tensor.h"
 #include "kernels/cuda/hopper.cuh"
 
 namespace minitorch {

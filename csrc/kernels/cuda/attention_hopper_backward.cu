@@ -3,7 +3,7 @@
 // Every result is summed in the registers of one warpgroup in a fixed order, so no addition is atomic and none needs a
 // second pass; the price is that scores are computed in both (seven products where one kernel would have five). On an
 // H200, batch 4, 16 heads, 2048 queries and keys, causal: 0.35 ms for heads of 64 columns and 0.53 for 128 (0.50 and
-// 0.73 with dropout), against 0.93 and 1.6 on an H100 with the mma.sync kernels of attention_half.cuh.
+// 0.73 with dropout), against 0.93 and 1.6 on an H100 with the mma.sync kernels of attention_mma.cuh.
 #include "kernels/cuda/attention_hopper.cuh"
 
 namespace minitorch {
@@ -422,7 +422,7 @@ bool launch(const AttentionArgs& a, const AttentionGradients& g) {
 bool attention_hopper_backward(const AttentionArgs& a, const AttentionGradients& g) {
   if (!hopper_fits(a) || a.queries == 0 || !mappable(g.grad_out) || !mappable(g.out)) return false;
   bool done = false;
-  half_by_shape(a, [&](auto tag, auto columns, auto drops) {
+  attention_by_shape(a, Types<BFloat16, Half>{}, [&](auto tag, auto columns, auto drops) {
     done = launch<typename decltype(tag)::type, decltype(columns)::value, decltype(drops)::value>(a, g);
   });
   return done;
