@@ -114,7 +114,7 @@ one_file() {
   local name code options=()
   name=$(basename "$1" .py)
   case $name in
-    test_gpu_faults | test_gpu_hazards | test_gpu_streams | test_multi_gpu | test_streams)
+    test_gpu_faults | test_gpu_hazards | test_gpu_streams | test_gpu_waits | test_multi_gpu | test_streams)
       export MINITORCH_LAUNCH_BLOCKING=0
       ;;
   esac

@@ -22,7 +22,7 @@ struct Report {
 
 __device__ __forceinline__ void bag_limits(const EmbeddingBagArgs& a, int64_t b, int64_t& begin, int64_t& end) {
   begin = min(max(a.offsets[b], int64_t{0}), a.count);
-  end = min(max(b + 1 < a.bags ? a.offsets[b + 1] : a.end, begin), a.count);
+  end = min(max(b + 1 < a.bags || a.end == kNextOffset ? a.offsets[b + 1] : a.end, begin), a.count);
 }
 
 template <class T>
@@ -56,16 +56,30 @@ __global__ void __launch_bounds__(kThreads) bag_columns(const __grid_constant__ 
   }
 }
 
+struct OffsetFaults {  // texts that the host reads: they cannot be literals of the kernel
+  cuda::Fault* record = cuda::fault_record();
+  const char* first =
+      "offsets[0] has to be 0, i.e., the first sequence in the mini-batch has to start from position 0.";
+  const char* order = "embedding_bag: offsets must not decrease or pass input's length";
+};
+
 // What does not depend on the column: a warp a bag.
 __global__ void __launch_bounds__(kThreads)
-    describe_bags(const __grid_constant__ EmbeddingBagArgs a, cuda::Fault* fault, const char* what) {
+    describe_bags(const __grid_constant__ EmbeddingBagArgs a, OffsetFaults faults) {
   const int lane = static_cast<int>(threadIdx.x) % 32;
   const int64_t warps = int64_t{gridDim.x} * (kThreads / 32);
   for (int64_t b = (blockIdx.x * int64_t{kThreads} + threadIdx.x) / 32; b < a.bags; b += warps) {
     int64_t begin, end, size = 0;
     bag_limits(a, b, begin, end);
     const int64_t offset = a.offsets[b], least = b > 0 ? a.offsets[b - 1] : 0;
-    if (lane == 0 && (offset < least || offset > a.count)) cuda::report_fault(fault, what);
+    if (lane == 0) {
+      const int64_t next = b + 1 == a.bags && a.end == kNextOffset ? a.offsets[b + 1] : offset;
+      if (b == 0 && offset != 0) {
+        cuda::report_fault(faults.record, faults.first);
+      } else if (offset < least || offset > a.count || next < offset || next > a.count) {
+        cuda::report_fault(faults.record, faults.order);
+      }
+    }
     for (int64_t i = begin + lane; i < end; i += 32) {
       size += a.indices[i] != a.padding_idx;
       if (a.position_bag != nullptr) a.position_bag[i] = b;
@@ -78,9 +92,7 @@ __global__ void __launch_bounds__(kThreads)
 void bag(const EmbeddingBagArgs& a) {
   if (a.bags == 0) return;
   const cudaStream_t stream = cuda::current_stream();
-  // The host reads the text: it cannot be a literal of the kernel.
-  describe_bags<<<grid_for(a.bags * 32), kThreads, 0, stream>>>(
-      a, cuda::fault_record(), "embedding_bag: offsets must not decrease or pass input's length");
+  describe_bags<<<grid_for(a.bags * 32), kThreads, 0, stream>>>(a, OffsetFaults());
   if (a.dim > 0 && !dispatch(a.dtype, FloatingTypes{}, [&](auto tag) {
         bag_columns<typename decltype(tag)::type>
             <<<grid_for(a.bags * a.dim), kThreads, 0, stream>>>(a, {cuda::fault_record(), "embedding_bag"});

@@ -120,34 +120,28 @@ struct UnitArgs {
   DType dtype;
 };
 
-__global__ void __launch_bounds__(kThreads) find_outside(const __grid_constant__ UnitArgs a, int* found) {
+__global__ void __launch_bounds__(kThreads)
+    find_outside(const __grid_constant__ UnitArgs a, cuda::Fault* fault, const char* what) {
   MT_GRID_LOOP(i, a.numel) {
     int64_t offset = 0;
     a.space.each(i, [&](int d, int64_t at) { offset += at * a.strides[d]; });
     const double x = load_as<double>(a.data + offset, a.dtype);
-    if (!(x >= 0 && x <= 1)) *found = 1;
+    if (!(x >= 0 && x <= 1)) cuda::report_fault(fault, what);
   }
 }
 
 void unit_interval(const PointwiseView& v, int* offender) {
   *offender = 0;
   if (v.numel == 0) return;
-  const cudaStream_t stream = cuda::current_stream();
-  const int count = v.num_operands - v.num_outputs;
-  const Scratch memory(kMaxOperands * sizeof(int));
-  cuda::check(cudaMemsetAsync(memory.get(), 0, kMaxOperands * sizeof(int), stream), "clearing flags");
-  for (int k = 0; k < count; k++) {
-    const int operand = v.num_outputs + k;
-    UnitArgs a{v.numel, Space(v.ndim, v.sizes, v.numel), {}, v.data[operand], v.dtype[operand]};
-    for (int d = 0; d < v.ndim; d++) a.strides[d] = v.strides[operand][d];
-    find_outside<<<grid_for(v.numel), kThreads, 0, stream>>>(a, memory.get<int>() + k);
+  for (int k = v.num_outputs; k < v.num_operands; k++) {
+    UnitArgs a{v.numel, Space(v.ndim, v.sizes, v.numel), {}, v.data[k], v.dtype[k]};
+    for (int d = 0; d < v.ndim; d++) a.strides[d] = v.strides[k][d];
+    find_outside<<<grid_for(v.numel), kThreads, 0, cuda::current_stream()>>>(
+        a, cuda::fault_record(),
+        k == 1 ? "all elements of input should be between 0 and 1"
+               : "all elements of target should be between 0 and 1");
   }
   cuda::check_launch("checking probabilities");
-  int flags[kMaxOperands];
-  cuda::check(cudaMemcpyAsync(flags, memory.get(), sizeof(flags), cudaMemcpyDeviceToHost, stream), "reading flags");
-  cuda::check(cudaStreamSynchronize(stream), "checking probabilities");
-  for (int k = count - 1; k >= 0; k--)
-    if (flags[k]) *offender = v.num_outputs + k;
 }
 
 MT_REGISTER_KERNEL(nll_kernel, &nll);
