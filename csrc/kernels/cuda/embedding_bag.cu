@@ -101,30 +101,33 @@ void bag(const EmbeddingBagArgs& a) {
   cuda::check_launch("launching an embedding_bag");
 }
 
-// A thread a column, bags in order: two bags may name the same row.
-template <class T>
-__global__ void __launch_bounds__(kThreads) scatter_maxima(const __grid_constant__ EmbeddingBagMaxBackwardArgs a) {
-  using C = compute_t<T>;
-  const T* const grad = reinterpret_cast<const T*>(a.grad);
-  T* const out = reinterpret_cast<T*>(a.out);
-  MT_GRID_LOOP(d, a.dim) {
-    for (int64_t b = 0; b < a.bags; b++) {
-      if (a.bag_sizes[b] == 0) continue;
-      const int64_t row = a.max_indices[b * a.dim + d];
-      if (row < 0 || row >= a.rows) continue;
-      T& sum = out[row * a.dim + d];
-      sum = convert<T>(static_cast<C>(convert<C>(sum) + convert<C>(grad[b * a.dim + d])));
-    }
+// The element of the table that gave each maximum, -1 for none.
+__global__ void __launch_bounds__(kThreads)
+    name_elements(const __grid_constant__ EmbeddingBagMaxBackwardArgs a, int64_t* elements) {
+  MT_GRID_LOOP(at, a.bags * a.dim) {
+    const int64_t b = at / a.dim, row = a.max_indices[at];
+    elements[at] = a.bag_sizes[b] != 0 && row >= 0 && row < a.rows ? row * a.dim + (at - b * a.dim) : -1;
   }
 }
 
+// Two bags may name the same element: it is the gradient of a table whose rows are the elements.
 void max_backward(const EmbeddingBagMaxBackwardArgs& a) {
-  if (a.bags * a.dim == 0) return;
-  if (!dispatch(a.dtype, FloatingTypes{}, [&](auto tag) {
-        scatter_maxima<typename decltype(tag)::type><<<grid_for(a.dim), kThreads, 0, cuda::current_stream()>>>(a);
-      }))
-    missing_kernel("embedding_bag_max_backward", name_of(a.dtype));
+  const int64_t count = a.bags * a.dim;
+  if (count == 0) return;
+  const Scratch elements(count * 8);
+  name_elements<<<grid_for(count), kThreads, 0, cuda::current_stream()>>>(a, elements.get<int64_t>());
   cuda::check_launch("launching the gradient of an embedding_bag");
+  EmbeddingBackwardArgs sum{};
+  sum.dtype = a.dtype;
+  sum.grad = a.grad;
+  sum.grad_stride = 1;
+  sum.grad_rows = sum.count = count;
+  sum.indices = elements.get<int64_t>();
+  sum.padding_idx = -1;
+  sum.out = a.out;
+  sum.rows = a.rows * a.dim;
+  sum.dim = 1;
+  embedding_backward_kernel(sum);
 }
 
 // A warp a position.
