@@ -63,6 +63,7 @@ class Operands:
         self.one = on_device(1.0)
         self.whole = on_device(1)
         self.rate = on_device(0.01)
+        self.factors = torch.linalg.lu_factor(torch.rand(8, 8, device=DEVICE))
 
 
 CALLS = {
@@ -80,6 +81,7 @@ CALLS = {
     "masked_fill_": lambda o: o.x.clone().masked_fill_(o.mask, o.one),
     "masked_fill": lambda o: o.x.masked_fill(o.mask, o.one),
     "a number where a mask is": lambda o: o.x.clone().__setitem__(o.mask, 2.0),
+    "lu_solve": lambda o: torch.linalg.lu_solve(*o.factors, o.x.t()),
     "repeat_interleave": lambda o: o.x.repeat_interleave(o.rows.repeat(2)[:5], 0, output_size=8),
     **{name: lambda o, rule=rule: rule(o.rate) for name, rule in RULES.items()},
 }
