@@ -189,8 +189,13 @@ void check_parts(const Case& c, int d, int64_t length) {
 
 TEST(ConvolutionFloat, PartsMakeTheWhole) {
   for (const Case& c : kCases)
-    for (int d = 0; d < 3; d++)
-      for (const int64_t length : {3, 5, 100}) check_parts(c, d, length);
+    for (int d = 0; d < 3; d++) {
+      if (c.size[d] == 1) continue;
+      check_parts(c, d, 7);
+      if (short_tests()) continue;
+      check_parts(c, d, 3);
+      check_parts(c, d, 100);
+    }
 }
 
 TEST(ConvolutionFloat, NothingToSumLeavesTheBias) {
