@@ -113,7 +113,11 @@ part_sanitizer() {
 one_file() {
   local name code options=()
   name=$(basename "$1" .py)
-  case $name in test_gpu_hazards | test_gpu_streams | test_multi_gpu | test_streams) export MINITORCH_LAUNCH_BLOCKING=0 ;; esac
+  case $name in
+    test_gpu_faults | test_gpu_hazards | test_gpu_streams | test_gpu_waits | test_multi_gpu | test_streams)
+      export MINITORCH_LAUNCH_BLOCKING=0
+      ;;
+  esac
   [ "$name" = test_hostile ] && options=(-n 4) # several minutes by itself
   timeout 400 "$python" -m pytest -q "${options[@]}" --timeout=90 -p no:cacheprovider --tb=short \
     --junitxml="$results/python/$name.xml" "$1" >"$results/python/$name.log" 2>&1

@@ -38,6 +38,13 @@ inline bool is_pointwise(const ConvArgs& a) {
   return true;
 }
 
+enum class ConvPass { forward, backward_input, backward_weight };
+
+// What a pass has to do for positions [begin, end) along spatial dimension d of the output or, for the gradient of the
+// input, of the input: a convolution over those and over the part of the other tensor that they meet. The weight's
+// gradient is the sum of those of all parts.
+ConvArgs part_of(ConvPass pass, const ConvArgs& a, int d, int64_t begin, int64_t end);
+
 extern Kernel<void(const ConvArgs&)> conv_forward_kernel;          // writes output
 extern Kernel<void(const ConvArgs&)> conv_backward_input_kernel;   // writes input, from output and weight
 extern Kernel<void(const ConvArgs&)> conv_backward_weight_kernel;  // writes weight, from input and output

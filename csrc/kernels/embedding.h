@@ -36,7 +36,9 @@ struct OffsetOutOfRange {
 };
 
 // Bag b holds positions offsets[b] up to the next offset, the last one up to `end`; those with padding_idx are left
-// out.
+// out. An asynchronous device checks the offsets itself, and raises a RuntimeError at the next synchronisation; there
+// `end` may be kNextOffset: the offset behind the last bag's.
+inline constexpr int64_t kNextOffset = -1;
 struct EmbeddingBagArgs {
   DType dtype;
   BagMode mode;

@@ -13,8 +13,8 @@ struct MatrixView {
 };
 
 // All matrices have one dtype; 16-bit floats accumulate in float, integers wrap. D is the addend: it may be C itself
-// (in place), a broadcast bias, or absent; it is read only if beta is not zero, so NaNs in it do not spread. C must not
-// overlap A or B.
+// (in place), a broadcast bias, or absent; it is read only if beta is not zero, and A and B only if alpha is not, so
+// NaNs in them do not spread. C must not overlap A or B.
 struct GemmArgs {
   DType dtype = DType::F32;
   int64_t batch = 1, m = 0, n = 0, k = 0;

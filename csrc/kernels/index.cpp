@@ -15,6 +15,8 @@ constinit Kernel<void(const TensorView&, const TensorView&, const NonzeroPlan&, 
 constinit Kernel<void(const TensorView&, const TensorView&, const NonzeroPlan&, const TensorView&)>
     masked_scatter_kernel{"masked_scatter"};
 constinit Kernel<void(const PointwiseView&, const Scalar&)> masked_fill_kernel{"masked_fill"};
+constinit Kernel<void(const PointwiseView&, const char*)> masked_fill_with_element_kernel{"masked_fill_with_element"};
+constinit Kernel<void(const char*, DType, const char*)> expect_nonzero_kernel{"expect_nonzero"};
 constinit Kernel<void(const UnfoldBackwardArgs&)> unfold_backward_kernel{"unfold_backward"};
 
 namespace {

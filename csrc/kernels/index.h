@@ -80,6 +80,11 @@ extern Kernel<void(const TensorView& self, const TensorView& mask, const Nonzero
     masked_scatter_kernel;
 // Operand 0 becomes the scalar wherever operand 1 (bool) is true.
 extern Kernel<void(const PointwiseView&, const Scalar&)> masked_fill_kernel;
+// The same with an element of operand 0's dtype in the device's memory, which may be one of operand 0.
+extern Kernel<void(const PointwiseView&, const char* value)> masked_fill_with_element_kernel;
+// Throws std::runtime_error(message) if the element is zero; an asynchronous device at the next synchronisation. The
+// message must outlive the process's use of the device.
+extern Kernel<void(const char* element, DType, const char* message)> expect_nonzero_kernel;
 
 // out[..., i + dim_start] += grad[..., f, i]: the gradient of unfold. `grad` has one dimension more than `out`, the
 // last one of length `size`; fold f of dimension `dim` covers f * step up to f * step + size.

@@ -25,6 +25,11 @@ void set_missing_kernel_handler(void (*handler)(const char* kernel, const char* 
 [[noreturn]] void index_fault(const char* what, int64_t index, int64_t size);
 void set_index_fault_handler(void (*handler)(const char* what, int64_t index, int64_t size));
 
+// Whether what this thread launches was asked for by another, as in a backward pass: the handler that the bridge
+// installed says so. Without one no thread does.
+bool launches_for_another();
+void set_launches_for_another_handler(bool (*handler)());
+
 template <class Signature>
 class Kernel;
 

@@ -69,7 +69,9 @@ struct MarginArgs {
 };
 
 extern Kernel<void(LossOp, const PointwiseView&, const PointwiseParams&)> loss_kernel;
-// Operand k of the view (k >= 1) has an element outside [0, 1], or is NaN: *offender = the smallest such k, else 0.
+// Operand k of the view (k >= 1) has an element outside [0, 1], or is NaN: *offender = the smallest such k, else 0. An
+// asynchronous device says 0, and what binary_cross_entropy says of its input (1) or target (2) at the next
+// synchronisation.
 extern Kernel<void(const PointwiseView&, int* offender)> unit_interval_kernel;
 extern Kernel<void(const NllArgs&)> nll_kernel;
 extern Kernel<void(const NllArgs&)> nll_backward_kernel;

@@ -18,10 +18,11 @@ struct OptimizerItem {
 
 struct OptimizerParams {
   double lr = 0, weight_decay = 0, eps = 0;
-  double beta1 = 0, beta2 = 0;         // Adam
-  double momentum = 0, dampening = 0;  // SGD
-  double lr_decay = 0;                 // Adagrad
-  bool decoupled_decay = false;        // AdamW: decay the parameter, not the gradient
+  const double* lr_on_device = nullptr;  // replaces lr; only for a device that the host does not share memory with
+  double beta1 = 0, beta2 = 0;           // Adam
+  double momentum = 0, dampening = 0;    // SGD
+  double lr_decay = 0;                   // Adagrad
+  bool decoupled_decay = false;          // AdamW: decay the parameter, not the gradient
   bool amsgrad = false, nesterov = false, first_step = false, maximize = false;
   const float* grad_scale = nullptr;  // gradients are divided by it, in place
   const float* found_inf = nullptr;   // nothing happens when it is 1

@@ -96,12 +96,13 @@ class TriangleElements {
 extern Kernel<void(const TriangleIndexArgs&)> triangle_indices_kernel;
 
 // out[ends[i] - repeats[i], ends[i]) = i, where `ends` is the inclusive sum of `repeats`. `dtype` (int32 or int64) is
-// that of repeats and out.
+// that of repeats and out. The caller has checked that no repeat is negative and that the last end is `total`, the
+// length of out; an asynchronous device does so itself, and raises a RuntimeError at the next synchronisation.
 struct RepeatArgs {
   const void* repeats;
   const int64_t* ends;
   void* out;
-  int64_t count;
+  int64_t count, total;
   DType dtype;
 };
 extern Kernel<void(const RepeatArgs&)> repeat_interleave_kernel;

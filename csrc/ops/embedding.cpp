@@ -92,7 +92,7 @@ void check_bag_arguments(const Tensor& weight, const Tensor& indices, const Tens
   at::checkScalarTypes("embedding_bag", TensorArg(promoted, "indices", 1), {at::kLong, at::kInt});
   const TensorArg weight_arg(weight, "weight", 1);
   at::checkScalarTypes("embedding_bag", weight_arg, {at::kHalf, at::kBFloat16, at::kFloat, at::kDouble});
-  if (offsets.size(0) > 0) {
+  if (offsets.size(0) > 0 && backend().synchronous()) {  // else the kernel looks at them
     const int64_t first = offsets[0].item<int64_t>(), last = offsets[-1].item<int64_t>();
     TORCH_CHECK(first == 0, "offsets[0] has to be 0, i.e., the first sequence in the mini-batch has to start from ",
                 "position 0. However, got ", first);
@@ -151,7 +151,7 @@ BagResult embedding_bag(const Tensor& weight, const Tensor& indices, const Tenso
   args.count = count;
   args.offsets = data_or_null<int64_t>(starts);
   args.bags = bags;
-  args.end = include_last_offset ? starts[-1].item<int64_t>() : count;
+  args.end = !include_last_offset ? count : backend().synchronous() ? starts[-1].item<int64_t>() : kNextOffset;
   args.padding_idx = padding_idx;
   args.sample_weights = data_or_null<char>(factors);
   args.out = data_or_null<char>(out);

@@ -1,5 +1,6 @@
 // Making tensors, filling them and reading a value back.
 #include <ATen/EmptyTensor.h>
+#include <ATen/MemoryOverlap.h>
 #include <ATen/native/Fill.h>
 #include <ATen/native/Resize.h>
 #include <ATen/native/TensorFactories.h>
@@ -127,6 +128,9 @@ at::Tensor& fill_scalar(at::Tensor& self, const at::Scalar& value) {
 at::Tensor& fill_tensor(at::Tensor& self, const at::Tensor& value) {
   TORCH_CHECK(value.dim() == 0, "fill_ only supports 0-dimension value tensor but got tensor with ", value.dim(),
               " dimensions.");
+  if (!backend().synchronous() && self.device() == value.device() &&
+      at::has_internal_overlap(self) != at::MemOverlap::Yes)  // nothing waits for the value
+    return self.copy_(self.is_alias_of(value) ? value.clone() : value);
   // Converted as a copy would, which takes what a Scalar would refuse as an overflow.
   return self.fill_((self.device() == value.device() ? value.to(self.scalar_type()) : value).item());
 }

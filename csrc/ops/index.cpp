@@ -238,13 +238,15 @@ void unfold_backward_stub(at::Tensor& grad_in, const at::Tensor& grad, int64_t d
 }
 
 // x[mask] = value is masked_fill_, for native where the value is on the CPU. The Python binding puts a number on the
-// CPU for native's devices, but on the tensor's own device for ours.
+// CPU for native's devices, but on the tensor's own device for ours, where it stays if masked_fill_ can take it there.
 at::Tensor& index_put_impl(at::Tensor& self, const c10::List<std::optional<at::Tensor>>& indices,
                            const at::Tensor& value, bool accumulate, bool unsafe) {
   if (!accumulate && value.numel() == 1 && value.device() == self.device()) {
     const at::Tensor any_number = at::empty({}, self.options().device(at::kCPU));
-    if (std::get<0>(at::native::canDispatchToMaskedFill(self, indices, any_number)))
-      return at::native::_index_put_impl_(self, indices, value.cpu(), accumulate, unsafe);
+    const auto [fills, mask] = at::native::canDispatchToMaskedFill(self, indices, any_number);
+    if (fills && !backend().synchronous() && value.scalar_type() == self.scalar_type())
+      return self.masked_fill_(mask, value.reshape({}));
+    if (fills) return at::native::_index_put_impl_(self, indices, value.cpu(), accumulate, unsafe);
   }
   return at::native::_index_put_impl_(self, indices, value, accumulate, unsafe);
 }

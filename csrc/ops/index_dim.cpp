@@ -299,9 +299,10 @@ struct IndexReduce : at::meta::structured_index_reduce {
   }
 };
 
-// PyTorch's composite checks the classes only on devices whose names are on a list.
+// PyTorch's composite checks the classes only on devices whose names are on a list. With their number given, a device
+// that is not waited for finds a bad one while it scatters.
 Tensor one_hot(const Tensor& self, int64_t num_classes) {
-  if (self.scalar_type() == at::kLong && self.numel() != 0) {
+  if (self.scalar_type() == at::kLong && self.numel() != 0 && (backend().synchronous() || num_classes == -1)) {
     TORCH_CHECK(self.min().item<int64_t>() >= 0, "Class values must be non-negative.");
     TORCH_CHECK(num_classes == -1 || self.max().item<int64_t>() < num_classes,
                 "Class values must be smaller than num_classes.");

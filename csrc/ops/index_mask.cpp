@@ -37,6 +37,27 @@ void masked_fill_stub(at::TensorIterator& iter, const at::Scalar& value) {
   masked_fill_kernel(view_of(iter), to_scalar(held_by(iter.dtype(0), value)));
 }
 
+// A value that lies on the device, in self's dtype, stays there: no one waits for it.
+Tensor& masked_fill_with_tensor(Tensor& self, const Tensor& mask, const Tensor& value) {
+  const bool stays = value.dim() == 0 && value.device() == self.device() && mask.device() == self.device() &&
+                     value.scalar_type() == self.scalar_type() && !is_rare_or_float8(self.scalar_type()) &&
+                     !value.is_neg() && !value.is_conj() && mask.scalar_type() == at::kBool &&
+                     at::has_internal_overlap(self) != at::MemOverlap::Yes && self.numel() != 0;
+  if (!stays) return at::native::masked_fill__cpu(self, mask, value);
+  const auto flags = at::expand_inplace(self, mask, "masked_fill_");
+  at::assert_no_partial_overlap(self, *flags);
+  check_allocated(value);
+  auto iter = at::TensorIteratorConfig()
+                  .set_check_mem_overlap(false)
+                  .check_all_same_dtype(false)
+                  .resize_outputs(false)
+                  .add_output(self)
+                  .add_const_input(*flags)
+                  .build();
+  masked_fill_with_element_kernel(view_of(iter), static_cast<const char*>(value.const_data_ptr()));
+  return self;
+}
+
 Tensor& masked_select_out(const Tensor& self, const Tensor& mask, Tensor& result) {
   check_same_device({&result, &self, &mask});
   TORCH_CHECK(mask.scalar_type() == at::kBool, "masked_select: expected BoolTensor for mask");
@@ -150,9 +171,8 @@ REGISTER_PRIVATEUSE1_DISPATCH(masked_fill_stub, &minitorch::masked_fill_stub)
 namespace minitorch {
 MT_OPERATORS(aten, PrivateUse1, m) {
   using FillScalar = Tensor& (*)(Tensor&, const Tensor&, const at::Scalar&);
-  using FillTensor = Tensor& (*)(Tensor&, const Tensor&, const Tensor&);
   m.impl("masked_fill_.Scalar", MT_CHECKED(static_cast<FillScalar>(at::native::masked_fill__cpu)));
-  m.impl("masked_fill_.Tensor", MT_CHECKED(static_cast<FillTensor>(at::native::masked_fill__cpu)));
+  m.impl("masked_fill_.Tensor", MT_CHECKED(masked_fill_with_tensor));
   m.impl("masked_select", MT_CHECKED(masked_select));
   m.impl("masked_select.out", MT_CHECKED(masked_select_out));
   m.impl("masked_scatter_", MT_CHECKED(masked_scatter_));

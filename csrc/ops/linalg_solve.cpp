@@ -82,13 +82,13 @@ void lu_factor(const Tensor& input, const Tensor& pivots, const Tensor& infos, b
 }
 
 void lu_solve(const Tensor& lu, const Tensor& pivots, const Tensor& b, at::native::TransposeType op) {
-  // Rows outside of the matrix would be exchanged otherwise.
-  TORCH_CHECK(pivots.gt(0).all().item<bool>(),
-              "Pivots given to lu_solve must all be greater or equal to 1. "
-              "Did you properly pass the result of lu_factor?");
-  TORCH_CHECK(pivots.le(lu.size(-2)).all().item<bool>(),
-              "Pivots given to lu_solve must all be smaller or equal to LU.size(-2). "
-              "Did you properly pass the result of lu_factor?");
+  // Rows outside of the matrix would be exchanged otherwise; CUDA's kernel leaves them alone.
+  at::_assert_async(pivots.gt(0).all(),
+                    "Pivots given to lu_solve must all be greater or equal to 1. "
+                    "Did you properly pass the result of lu_factor?");
+  at::_assert_async(pivots.le(lu.size(-2)).all(),
+                    "Pivots given to lu_solve must all be smaller or equal to LU.size(-2). "
+                    "Did you properly pass the result of lu_factor?");
   if (b.numel() == 0) return;
   const Tensor factors = with_batch_of(resolved(lu), 2, b, 2), exchanges = with_batch_of(pivots, 1, b, 2);
   lu_solve_kernel(view_of(factors), view_of(exchanges), view_of(b), matrix_op(op));

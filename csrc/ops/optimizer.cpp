@@ -22,6 +22,21 @@ const float* float_pointer(const std::optional<Tensor>& t) {
   return static_cast<const float*>(t->const_data_ptr());
 }
 
+// A learning rate is a number, or a tensor of one element: one on an asynchronous device stays there, as the double
+// that is returned and must outlive the launch.
+Tensor set_rate(OptimizerParams& p, double lr, TensorList) {
+  p.lr = lr;
+  return {};
+}
+Tensor set_rate(OptimizerParams& p, const Tensor& lr, TensorList params) {
+  if (backend().synchronous() || lr.device() != params[0].device() || lr.numel() != 1 || lr.is_complex())
+    return set_rate(p, lr.item<double>(), params);
+  Tensor rate = lr.to(at::kDouble);
+  check_allocated(rate);
+  p.lr_on_device = static_cast<const double*>(rate.const_data_ptr());
+  return rate;
+}
+
 // Native's error for a list of states that lacks some.
 void check_complete(const char* name, TensorList list, TensorList params) {
   TORCH_CHECK(list.size() == params.size(), "Expected ", name, ".size() == n_tensors to be true, but got false.");
@@ -59,9 +74,9 @@ std::vector<OptimizerItem> items_of(TensorList params, TensorList grads, std::in
   return items;
 }
 
-template <bool decoupled>
+template <bool decoupled, class Rate>
 void fused_adam(TensorList params, TensorList grads, TensorList means, TensorList squares, TensorList largest,
-                TensorList steps, double lr, double beta1, double beta2, double weight_decay, double eps, bool amsgrad,
+                TensorList steps, Rate lr, double beta1, double beta2, double weight_decay, double eps, bool amsgrad,
                 bool maximize, const std::optional<Tensor>& grad_scale, const std::optional<Tensor>& found_inf) {
   if (params.empty()) return;
   check_complete("exp_avgs", means, params);
@@ -70,42 +85,30 @@ void fused_adam(TensorList params, TensorList grads, TensorList means, TensorLis
   if (amsgrad) check_complete("max_exp_avg_sqs", largest, params);
   const auto items = items_of(params, grads, {means, squares, amsgrad ? largest : TensorList{}}, steps);
   OptimizerParams p;
-  p.lr = lr, p.beta1 = beta1, p.beta2 = beta2, p.weight_decay = weight_decay, p.eps = eps;
+  const Tensor rate = set_rate(p, lr, params);
+  p.beta1 = beta1, p.beta2 = beta2, p.weight_decay = weight_decay, p.eps = eps;
   p.amsgrad = amsgrad, p.maximize = maximize, p.decoupled_decay = decoupled;
   p.grad_scale = float_pointer(grad_scale), p.found_inf = float_pointer(found_inf);
   fused_adam_kernel(items, to_dtype(params[0].scalar_type()), p);
 }
 
-template <bool decoupled>
-void fused_adam_tensor_lr(TensorList params, TensorList grads, TensorList means, TensorList squares, TensorList largest,
-                          TensorList steps, const Tensor& lr, double beta1, double beta2, double weight_decay,
-                          double eps, bool amsgrad, bool maximize, const std::optional<Tensor>& grad_scale,
-                          const std::optional<Tensor>& found_inf) {
-  fused_adam<decoupled>(params, grads, means, squares, largest, steps, lr.item<double>(), beta1, beta2, weight_decay,
-                        eps, amsgrad, maximize, grad_scale, found_inf);
-}
-
-void fused_sgd(TensorList params, TensorList grads, TensorList buffers, double weight_decay, double momentum, double lr,
+template <class Rate>
+void fused_sgd(TensorList params, TensorList grads, TensorList buffers, double weight_decay, double momentum, Rate lr,
                double dampening, bool nesterov, bool maximize, bool first_step, const std::optional<Tensor>& grad_scale,
                const std::optional<Tensor>& found_inf) {
   if (params.empty()) return;
   if (momentum != 0) check_complete("momentum_buffer_list", buffers, params);
   const auto items = items_of(params, grads, {momentum != 0 ? buffers : TensorList{}}, {});
   OptimizerParams p;
-  p.lr = lr, p.weight_decay = weight_decay, p.momentum = momentum, p.dampening = dampening;
+  const Tensor rate = set_rate(p, lr, params);
+  p.weight_decay = weight_decay, p.momentum = momentum, p.dampening = dampening;
   p.nesterov = nesterov, p.maximize = maximize, p.first_step = first_step;
   p.grad_scale = float_pointer(grad_scale), p.found_inf = float_pointer(found_inf);
   fused_sgd_kernel(items, to_dtype(params[0].scalar_type()), p);
 }
 
-void fused_sgd_tensor_lr(TensorList params, TensorList grads, TensorList buffers, double weight_decay, double momentum,
-                         const Tensor& lr, double dampening, bool nesterov, bool maximize, bool first_step,
-                         const std::optional<Tensor>& grad_scale, const std::optional<Tensor>& found_inf) {
-  fused_sgd(params, grads, buffers, weight_decay, momentum, lr.item<double>(), dampening, nesterov, maximize,
-            first_step, grad_scale, found_inf);
-}
-
-void fused_adagrad(TensorList params, TensorList grads, TensorList sums, TensorList steps, double lr, double lr_decay,
+template <class Rate>
+void fused_adagrad(TensorList params, TensorList grads, TensorList sums, TensorList steps, Rate lr, double lr_decay,
                    double weight_decay, double eps, bool maximize, const std::optional<Tensor>& grad_scale,
                    const std::optional<Tensor>& found_inf) {
   if (params.empty()) return;
@@ -113,16 +116,10 @@ void fused_adagrad(TensorList params, TensorList grads, TensorList sums, TensorL
   check_complete("state_steps", steps, params);
   const auto items = items_of(params, grads, {sums}, steps);
   OptimizerParams p;
-  p.lr = lr, p.lr_decay = lr_decay, p.weight_decay = weight_decay, p.eps = eps, p.maximize = maximize;
+  const Tensor rate = set_rate(p, lr, params);
+  p.lr_decay = lr_decay, p.weight_decay = weight_decay, p.eps = eps, p.maximize = maximize;
   p.grad_scale = float_pointer(grad_scale), p.found_inf = float_pointer(found_inf);
   fused_adagrad_kernel(items, to_dtype(params[0].scalar_type()), p);
-}
-
-void fused_adagrad_tensor_lr(TensorList params, TensorList grads, TensorList sums, TensorList steps, const Tensor& lr,
-                             double lr_decay, double weight_decay, double eps, bool maximize,
-                             const std::optional<Tensor>& grad_scale, const std::optional<Tensor>& found_inf) {
-  fused_adagrad(params, grads, sums, steps, lr.item<double>(), lr_decay, weight_decay, eps, maximize, grad_scale,
-                found_inf);
 }
 
 void non_finite_check_and_unscale(TensorList scaled, Tensor& found_inf, const Tensor& inv_scale) {
@@ -164,14 +161,14 @@ Tensor& update_scale(Tensor& scale, Tensor& growth_tracker, const Tensor& found_
 }
 
 MT_OPERATORS(aten, PrivateUse1, m) {
-  m.impl("_fused_adam_", MT_CHECKED(fused_adam<false>));
-  m.impl("_fused_adamw_", MT_CHECKED(fused_adam<true>));
-  m.impl("_fused_adam_.tensor_lr", MT_CHECKED(fused_adam_tensor_lr<false>));
-  m.impl("_fused_adamw_.tensor_lr", MT_CHECKED(fused_adam_tensor_lr<true>));
-  m.impl("_fused_sgd_", MT_CHECKED(fused_sgd));
-  m.impl("_fused_sgd_.tensor_lr", MT_CHECKED(fused_sgd_tensor_lr));
-  m.impl("_fused_adagrad_", MT_CHECKED(fused_adagrad));
-  m.impl("_fused_adagrad_.tensor_lr", MT_CHECKED(fused_adagrad_tensor_lr));
+  m.impl("_fused_adam_", MT_CHECKED(fused_adam<false, double>));
+  m.impl("_fused_adamw_", MT_CHECKED(fused_adam<true, double>));
+  m.impl("_fused_adam_.tensor_lr", MT_CHECKED(fused_adam<false, const Tensor&>));
+  m.impl("_fused_adamw_.tensor_lr", MT_CHECKED(fused_adam<true, const Tensor&>));
+  m.impl("_fused_sgd_", MT_CHECKED(fused_sgd<double>));
+  m.impl("_fused_sgd_.tensor_lr", MT_CHECKED(fused_sgd<const Tensor&>));
+  m.impl("_fused_adagrad_", MT_CHECKED(fused_adagrad<double>));
+  m.impl("_fused_adagrad_.tensor_lr", MT_CHECKED(fused_adagrad<const Tensor&>));
   m.impl("_amp_foreach_non_finite_check_and_unscale_", MT_CHECKED(non_finite_check_and_unscale));
   m.impl("_amp_update_scale_", MT_CHECKED(update_scale));
 }

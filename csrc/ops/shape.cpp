@@ -50,12 +50,13 @@ Tensor triangle_indices(int64_t rows, int64_t columns, int64_t k, std::optional<
 }
 
 template <class T>
-void repeat_interleave_compute(const T* repeats, const int64_t* ends, T* out, int64_t count, int64_t /*total*/) {
-  repeat_interleave_kernel({repeats, ends, out, count, dtype_of<T>});
+void repeat_interleave_compute(const T* repeats, const int64_t* ends, T* out, int64_t count, int64_t total) {
+  repeat_interleave_kernel({repeats, ends, out, count, total, dtype_of<T>});
 }
 
 Tensor repeat_interleave(const Tensor& repeats, std::optional<int64_t> output_size) {
-  if (output_size && repeats.dim() == 1 && repeats.numel() != 0 && at::isIntegralType(repeats.scalar_type(), false)) {
+  if (output_size && backend().synchronous() && repeats.dim() == 1 && repeats.numel() != 0 &&
+      at::isIntegralType(repeats.scalar_type(), false)) {
     TORCH_CHECK(repeats.sum().item<int64_t>() == *output_size, "allocated size does not match required size");
     TORCH_CHECK((repeats >= 0).all().item<bool>(), "repeats can not be negative");
   }

@@ -1,6 +1,7 @@
 // Convolution and its gradients against nested loops, over the shapes that reach every method and edge.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cstring>
 #include <random>
 #include <vector>
@@ -135,6 +136,66 @@ TEST(ConvolutionFloat, RoundedFactorsMatchTheDefinition) {
     check<float>(c, false, true, true);
     check<float>(c, true, false, true);
   }
+}
+
+// Every part by itself gives the same values; gradients of the weight, whose sums are exact, add up.
+void check_parts(const Case& c, int d, int64_t length) {
+  std::mt19937 gen(8);
+  ConvArgs a;
+  a.batch = c.batch, a.groups = c.groups, a.in_channels = c.in, a.out_channels = c.out;
+  int64_t in = 1, out = 1, taps = 1;
+  for (int k = 0; k < 3; k++) {
+    a.in_size[k] = c.size[k], a.kernel[k] = c.kernel[k], a.stride[k] = c.stride[k];
+    a.padding[k] = c.padding[k], a.dilation[k] = c.dilation[k];
+    a.out_size[k] = (c.size[k] + 2 * c.padding[k] - c.dilation[k] * (c.kernel[k] - 1) - 1) / c.stride[k] + 1;
+    in *= a.in_size[k], out *= a.out_size[k], taps *= a.kernel[k];
+  }
+  Memory<float> input(c.batch * c.in * in, gen), output(c.batch * c.out * out, gen);
+  Memory<float> weight(c.out * c.in / c.groups * taps, gen);
+  const auto pointer = [](Memory<float>& m) { return reinterpret_cast<char*>(m.data.data()); };
+  a.input = layout(pointer(input), c.in, a.in_size, false);
+  a.output = layout(pointer(output), c.out, a.out_size, false);
+  a.weight = layout(pointer(weight), c.in / c.groups, a.kernel, false);
+  for (const ConvPass pass : {ConvPass::forward, ConvPass::backward_input, ConvPass::backward_weight}) {
+    const auto run = [&](const ConvArgs& args) {
+      pass == ConvPass::forward          ? conv_forward_kernel(args)
+      : pass == ConvPass::backward_input ? conv_backward_input_kernel(args)
+                                         : conv_backward_weight_kernel(args);
+    };
+    Memory<float>& result = pass == ConvPass::forward ? output : pass == ConvPass::backward_input ? input : weight;
+    const Vector<float> before = result.data;
+    run(a);
+    const Vector<float> expected = result.data;
+    Vector<float> sum(result.data.size(), 0.f);
+    const int64_t whole = (pass == ConvPass::backward_input ? a.in_size : a.out_size)[d];
+    std::fill(result.data.begin(), result.data.end(), 0.f);
+    for (int64_t begin = 0; begin < whole; begin += length) {
+      const ConvArgs part = part_of(pass, a, d, begin, std::min(begin + length, whole));
+      ASSERT_GE(part.padding[d], 0);
+      ASSERT_LE(part.in_size[d], a.in_size[d]);
+      ASSERT_LE(part.out_size[d], a.out_size[d]);
+      if (part.in_size[d] > 0 && part.out_size[d] > 0) run(part);
+      if (pass != ConvPass::backward_weight) continue;
+      for (size_t i = 0; i < sum.size(); i++) sum[i] += result.data[i];
+      std::fill(result.data.begin(), result.data.end(), 0.f);
+    }
+    const Vector<float>& found = pass == ConvPass::backward_weight ? sum : result.data;
+    for (size_t i = 0; i < found.size(); i++)
+      ASSERT_EQ(found[i], expected[i]) << c.name << ", pass " << static_cast<int>(pass) << ", parts of " << length
+                                       << " along " << d << ", element " << i;
+    result.data = before;
+  }
+}
+
+TEST(ConvolutionFloat, PartsMakeTheWhole) {
+  for (const Case& c : kCases)
+    for (int d = 0; d < 3; d++) {
+      if (c.size[d] == 1) continue;
+      check_parts(c, d, 7);
+      if (short_tests()) continue;
+      check_parts(c, d, 3);
+      check_parts(c, d, 100);
+    }
 }
 
 TEST(ConvolutionFloat, NothingToSumLeavesTheBias) {

@@ -207,6 +207,29 @@ TEST(GemmFloat, BetaZeroDoesNotReadTheAddend) {
   }
 }
 
+template <class T>
+void check_alpha_zero(int64_t size) {
+  Vector<T> nan(size * size, T(std::numeric_limits<float>::quiet_NaN())), c(size * size, T(3.f));
+  GemmArgs args;
+  args.dtype = dtype_of<T>;
+  args.m = args.n = args.k = size;
+  args.a = args.b = {reinterpret_cast<char*>(nan.data()), size, 1};
+  args.c = args.d = {reinterpret_cast<char*>(c.data()), size, 1};
+  args.alpha = Scalar(int64_t{0});
+  args.beta = Scalar(int64_t{2});
+  gemm_kernel(args);
+  for (const T& x : c) ASSERT_EQ(static_cast<float>(x), 6.f) << size;
+}
+
+TEST(GemmFloat, AlphaZeroDoesNotReadTheFactors) {
+  for (int64_t size : {3, 40, 200, 256}) {
+    check_alpha_zero<float>(size);
+    check_alpha_zero<double>(size);
+    check_alpha_zero<BFloat16>(size);
+    check_alpha_zero<Half>(size);
+  }
+}
+
 TEST(GemmFloat, BroadcastAddend) {
   Vector<float> a(20 * 8, 1.f), b(8 * 40, 1.f), bias(40), c(20 * 40);
   for (int i = 0; i < 40; i++) bias[i] = static_cast<float>(i);

@@ -7,9 +7,13 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <cmath>
 #include <cstring>
 #include <numeric>
 #include <random>
+#include <stdexcept>
+#include <string>
 #include <vector>
 
 #include "core/parallel.h"
@@ -250,10 +254,14 @@ void expect_masked_fill(const Scalar& value, int64_t columns, int64_t rows, int6
   std::mt19937 engine(6);
   for (auto& m : mask) m = engine() % 3 == 0;
   const int64_t mask_pitch = one_row ? 0 : pitch;
-  masked_fill_kernel(
-      pointwise_view({columns, rows}, 1,
-                     {{self.data(), dtype_of<T>, {step, pitch}}, {mask.data(), DType::Bool, {step, mask_pitch}}}),
-      value);
+  const PointwiseView view = pointwise_view(
+      {columns, rows}, 1, {{self.data(), dtype_of<T>, {step, pitch}}, {mask.data(), DType::Bool, {step, mask_pitch}}});
+  masked_fill_kernel(view, value);
+  Vector<T> element(1, value.to<T>());
+  const Vector<T> filled_with_number = self;
+  self = before;
+  masked_fill_with_element_kernel(view, reinterpret_cast<const char*>(element.data()));
+  ASSERT_TRUE(std::equal(self.begin(), self.end(), filled_with_number.begin()));
   for (int64_t i = 0; i < rows * pitch; i++) {
     const int64_t row = i / pitch, at = i % pitch;
     const bool filled = at % step == 0 && at < columns * step && mask[row * mask_pitch + at] != 0;
@@ -275,6 +283,24 @@ TEST_F(Index, MaskedFillWritesWhereTheMaskIs) {
             expect_masked_fill<Complex<double>>(Scalar(2.0, -3.0), columns, rows, step, one_row);
           }
   });
+}
+
+template <class T>
+bool is_refused(T value) {
+  Vector<T> element(1, value);
+  try {
+    expect_nonzero_kernel(reinterpret_cast<const char*>(element.data()), dtype_of<T>, "it is zero");
+  } catch (const std::runtime_error& error) {
+    return std::string(error.what()).rfind("it is zero", 0) == 0;
+  }
+  return false;
+}
+
+TEST_F(Index, ZeroIsNotWhatIsExpected) {
+  EXPECT_TRUE(is_refused(0.f) && is_refused(-0.0) && is_refused(int64_t{0}) && is_refused(uint8_t{0}));
+  EXPECT_TRUE(is_refused(BFloat16(0.f)) && is_refused(Complex<float>(0, 0)));
+  EXPECT_FALSE(is_refused(0.5f) || is_refused(1e-300) || is_refused(int64_t{1} << 40) || is_refused(uint8_t{4}));
+  EXPECT_FALSE(is_refused(BFloat16(0.5f)) || is_refused(Complex<float>(0, 1)) || is_refused(std::nanf("")));
 }
 
 // Folds of the middle dimension of [outer, length, inner]; their gradient is [outer, folds, inner, size], contiguous or

@@ -169,7 +169,8 @@ void expect_repeats(int64_t count, int64_t most) {
     ends[i] = static_cast<int64_t>(expected.size());
   }
   Vector<T> out(expected.size(), T(-1));
-  repeat_interleave_kernel({repeats.data(), ends.data(), out.data(), count, dtype_of<T>});
+  const auto total = static_cast<int64_t>(expected.size());
+  repeat_interleave_kernel({repeats.data(), ends.data(), out.data(), count, total, dtype_of<T>});
   ASSERT_EQ(out, expected) << count;
 }
 

@@ -4,7 +4,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 from torch._subclasses import FakeTensorMode
-from twin import ASYNCHRONOUS, check, check_error
+from twin import ASYNCHRONOUS, DEVICE, check, check_error
 
 FLOATS = [torch.float32, torch.float64, torch.bfloat16, torch.float16]
 
@@ -275,3 +275,22 @@ def test_fake_bags_are_like_real_ones(dtype, mode, padding_idx, include_last_off
     with FakeTensorMode() as fake:
         planned = likeness(*(fake.from_tensor(t) for t in tensors))
     assert planned == likeness(*tensors)
+
+
+def test_gradients_of_maxima_of_many_bags():
+    """Of bags that share rows, and of empty ones, in a fixed order."""
+    torch.manual_seed(0)
+    weight, indices = torch.randn(40, 33), torch.randint(0, 40, (9000,))
+    offsets = torch.arange(0, 9000, 3).repeat_interleave(torch.arange(3000) % 5 // 4 + 1)
+    grad = torch.randn(len(offsets), 33)
+    for padding in (None, 7):
+        native = weight.double().requires_grad_()
+        F.embedding_bag(indices, native, offsets, mode="max", padding_idx=padding).backward(grad.double())
+        found = []
+        for _ in range(2):
+            ours = weight.to(DEVICE).requires_grad_()
+            bags = F.embedding_bag(indices.to(DEVICE), ours, offsets.to(DEVICE), mode="max", padding_idx=padding)
+            bags.backward(grad.to(DEVICE))
+            found.append(ours.grad.cpu())
+        torch.testing.assert_close(found[0], native.grad.float(), rtol=1e-5, atol=1e-5)
+        assert torch.equal(*found)

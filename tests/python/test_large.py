@@ -367,6 +367,36 @@ def test_convolutions():
         torch.testing.assert_close(x.grad[sample].cpu(), few.grad[0])
 
 
+def test_one_sample_of_a_convolution():
+    """One that has more positions goes in parts."""
+    needs(80)
+    n = (1 << 31) + 5
+    w = torch.randn(1, 1, 3, generator=torch.Generator().manual_seed(1)).bfloat16()
+    x = pattern(torch.bfloat16, n).mul_(1 / 64).view(1, 1, n)
+    y = F.conv1d(x, w.to(DEVICE), padding=1)
+    # At both ends, and where parts of half the size and element 2^31 are.
+    for start, end in ((0, 1000), ((1 << 30) - 500, (1 << 30) + 500), ((1 << 31) - 900, n)):
+        around = x[..., max(start - 1, 0) : end + 1].cpu().float()
+        pad = (int(start == 0), int(end == n))
+        torch.testing.assert_close(
+            y[..., start:end].cpu().float(), F.conv1d(F.pad(around, pad), w.float()), rtol=1e-2, atol=2e-2
+        )
+    del x, y
+    torch.minitorch.empty_cache()
+    x = torch.ones(1, 1, n, dtype=torch.float64, device=DEVICE).requires_grad_()
+    w = w.double().to(DEVICE).requires_grad_()
+    F.conv1d(x, w, padding=1).sum().backward()
+    assert w.grad.flatten().tolist() == [n - 1, n, n - 1]
+    left, middle, right = w.detach().cpu().flatten()
+    for start in (0, (1 << 30) - 500, n - 1000):
+        expected = torch.full((1000,), (left + middle + right).item(), dtype=torch.float64)
+        if start == 0:
+            expected[0] = left + middle
+        if start == n - 1000:
+            expected[-1] = middle + right
+        torch.testing.assert_close(x.grad[0, 0, start : start + 1000].cpu(), expected)
+
+
 def test_matrices():
     needs(60)
     n = (1 << 31) + 5

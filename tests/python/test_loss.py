@@ -164,6 +164,20 @@ def test_nll_layouts_and_targets():
     both(lambda x, t: F.nll_loss(x, t), [data((5000, 30)), torch.randint(0, 30, (5000,))], torch.float32)
 
 
+@pytest.mark.parametrize("reduction", ["mean", "sum"])
+def test_nll_of_many_rows(reduction):
+    """Sums over blocks of rows, in a fixed order."""
+    torch.manual_seed(0)
+    x, t, w = torch.rand(2, 3, 401, 403), torch.randint(0, 3, (2, 401, 403)), torch.rand(3)
+    t[:, ::3] = -100
+    for ignored in (0, 300, 401):  # lines whose values are not read
+        x[:, :, :ignored], t[:, :ignored] = float("nan"), -100
+        expected = F.nll_loss(x.double(), t, w.double(), reduction=reduction).float()
+        found = [F.nll_loss(x.to(DEVICE), t.to(DEVICE), w.to(DEVICE), reduction=reduction).cpu() for _ in range(2)]
+        torch.testing.assert_close(found[0], expected, rtol=1e-5, atol=0, equal_nan=True)
+        torch.testing.assert_close(*found, rtol=0, atol=0, equal_nan=True)
+
+
 def test_nll_degenerate():
     x = data((4, 5))
     for reduction in REDUCTIONS:

@@ -240,6 +240,37 @@ def test_beta_zero_ignores_nan():
     torch.testing.assert_close((a.to(DEVICE) @ nan.to(DEVICE)).cpu(), a @ nan, equal_nan=True)
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16, torch.float16, torch.complex64])
+@pytest.mark.parametrize("n", [4, 40, 256])
+def test_alpha_zero_ignores_nan(dtype, n):
+    """As native CUDA's products, and native CPU's of most sizes: beta times the addend, whatever the factors are."""
+    bad = torch.full((n, n), float("nan"), dtype=dtype)
+    bad[0] = float("inf")
+    added = torch.arange(n * n).view(n, n).remainder(7).to(dtype)
+    nan, d = bad.to(DEVICE), added.to(DEVICE)
+    for alpha in (0, 0.0, -0.0):
+        for beta in (1, 2, 0):
+            scale = dict(alpha=alpha, beta=beta)
+            addends = (d, nan.t()) if beta == 0 else (d,)
+            for addend in addends:
+                for actual, expected in [
+                    (torch.addmm(addend, nan, nan.t(), **scale), added * beta),
+                    (torch.addmm(addend[1], nan, nan, **scale), (added[1] * beta).expand(n, n)),  # as linear's bias
+                    (torch.addmv(addend[1], nan, nan[0], **scale), added[1] * beta),
+                    (torch.baddbmm(addend[None], nan.expand(3, n, n), nan.expand(3, n, n), **scale), added * beta),
+                    (torch.addbmm(addend, nan.expand(3, n, n), nan.expand(3, n, n), **scale), added * beta),
+                ]:
+                    assert torch.equal(actual.cpu(), expected.expand(actual.shape)), (alpha, beta)
+    out = d.clone()
+    assert torch.equal(out.addmm_(nan, nan, alpha=0, beta=2).cpu(), added * 2)
+
+
+def test_alpha_that_rounds_to_zero_ignores_nan():
+    nan, one = (torch.full((40, 40), value, device=DEVICE) for value in (float("nan"), 1.0))
+    assert torch.equal(torch.addmm(one, nan, nan, alpha=1e-60), one)
+    assert torch.addmm(one.double(), nan.double(), nan.double(), alpha=1e-60).isnan().all()
+
+
 def test_integers_wrap():
     a = torch.full((3, 40), 100, dtype=torch.int8)
     assert torch.equal((a.to(DEVICE) @ a.t().to(DEVICE)).cpu(), a @ a.t())

@@ -199,6 +199,22 @@ def test_mode_of_a_long_line(most):
     assert values.item() == torch.mode(x).values.item() and x[indices.item()] == values.item()
 
 
+@pytest.mark.skipif(not ASYNCHRONOUS, reason="where NaNs lead, the CPU's std::sort decides")
+@pytest.mark.parametrize("dtype", FLOATS, ids=str)
+@pytest.mark.parametrize("size", [3, 17, 40, 3000])
+def test_mode_among_nans_is_the_most_frequent_number(dtype, size):
+    """No two NaNs are equal: one is the mode only where there is no number."""
+    for seed, share in ((0, 0.1), (1, 0.5), (2, 0.9), (3, 1.0)):
+        g = torch.Generator().manual_seed(seed)
+        t = torch.randn(9, size, generator=g).mul(2).round().add(0.0)
+        t[torch.rand(9, size, generator=g) < share] = math.nan
+        values, indices = torch.mode(t.to(dtype).to("minitorch"), -1)
+        for line, value, index in zip(t, values.cpu().float(), indices.cpu(), strict=True):
+            numbers = line[~line.isnan()]
+            assert value == numbers.mode().values if len(numbers) else value.isnan()
+            assert line[index] == value or (line[index].isnan() and value.isnan())
+
+
 @pytest.mark.skipif(ASYNCHRONOUS, reason="the order of equal elements is that of the CPU's std::sort")
 @pytest.mark.parametrize("dtype", ALL, ids=str)
 @pytest.mark.parametrize("size", [3, 16, 17, 100, 3000])

@@ -2,6 +2,7 @@
 #include "kernels/index.h"
 
 #include <cstring>
+#include <stdexcept>
 
 #include "kernels/cpu/cast.h"
 #include "kernels/cpu/element_size.h"
@@ -235,11 +236,27 @@ void masked_fill(const PointwiseView& v, const Scalar& value) {
   if (!known) missing_kernel("masked_fill", name_of(v.dtype[0]));
 }
 
+void masked_fill_with_element(const PointwiseView& v, const char* value) {
+  with_element_size(static_cast<int64_t>(size_of(v.dtype[0])), [&](auto bits) {
+    typename decltype(bits)::type x;
+    std::memcpy(&x, value, sizeof(x));
+    fill_typed(v, x);
+  });
+}
+
+void expect_nonzero(const char* element, DType dtype, const char* message) {
+  bool set = false;
+  load_fn(dtype, DType::Bool)(&set, element, 0, 1);
+  if (!set) throw std::runtime_error(message);
+}
+
 MT_REGISTER_KERNEL(nonzero_plan_kernel, &nonzero_plan);
 MT_REGISTER_KERNEL(nonzero_kernel, &nonzero);
 MT_REGISTER_KERNEL(masked_select_kernel, &masked_select);
 MT_REGISTER_KERNEL(masked_scatter_kernel, &masked_scatter);
 MT_REGISTER_KERNEL(masked_fill_kernel, &masked_fill);
+MT_REGISTER_KERNEL(masked_fill_with_element_kernel, &masked_fill_with_element);
+MT_REGISTER_KERNEL(expect_nonzero_kernel, &expect_nonzero);
 
 }  // namespace
 }  // namespace MINITORCH_ARCH

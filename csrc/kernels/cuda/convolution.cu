@@ -217,7 +217,9 @@ int64_t positions_of(const ConvArgs& a) {
 void check_size(const ConvArgs& a) {
   const Shape s(a);
   if (a.batch > kMostPositions / positions_of(a) || std::max(s.in_group, s.out_group) * s.taps_count() > kMostPositions)
-    throw std::runtime_error("minitorch: convolution over more than 2^31 positions is not implemented on cuda");
+    throw std::runtime_error(
+        "minitorch: convolution over more than 2^31 positions of a plane, or elements of a kernel, is not implemented "
+        "on cuda");
 }
 
 using ConvTypes = Types<float, double, Half, BFloat16, Complex<float>, Complex<double>>;
@@ -230,20 +232,41 @@ __global__ void __launch_bounds__(kThreads) add_elements(T* to, const T* from, i
       tile::multiply_add(tile::sum_t<T>(1), convert<tile::sum_t<T>>(from[i]), convert<tile::sum_t<T>>(to[i])));
 }
 
-// Calls run(piece) for pieces of the batch of as many samples as can be numbered, with room for a tile beyond.
-// Gradients of a weight, which is dense, are added up.
+// Positions of a piece: they leave room for a tile beyond.
+constexpr int64_t kMostInPiece = kMostPositions - 255;
+
+// How many positions along d of what the pass goes over make a part of a sample that can be numbered; 0 if one does
+// not.
+int64_t part_length(ConvPass pass, const ConvArgs& a, int d) {
+  const bool by_input = pass == ConvPass::backward_input;
+  const int64_t reach = (a.kernel[d] - 1) * a.dilation[d];
+  ConvArgs part = a;
+  for (int64_t length = by_input ? a.in_size[d] : a.out_size[d];; length = ceil_div(length, 2)) {
+    (by_input ? part.in_size : part.out_size)[d] = length;
+    if (by_input) {
+      part.out_size[d] = std::min(a.out_size[d], (length - 1 + reach) / a.stride[d] + 2);
+    } else {
+      part.in_size[d] = std::min(a.in_size[d], (length - 1) * a.stride[d] + reach + 1);
+    }
+    if (positions_of(part) <= kMostInPiece) return length;
+    if (length <= 1) return 0;
+  }
+}
+
+// Calls run(piece) for pieces of the batch of as many samples as can be numbered, or for parts of samples. Gradients of
+// a weight, which is dense, are added up.
 template <class F>
 void in_pieces(ConvPass pass, const ConvArgs& a, const F& run) {
-  const int64_t most = (kMostPositions - 255) / positions_of(a), size = static_cast<int64_t>(size_of(a.dtype));
-  if (a.batch <= most || most == 0) return run(a);
+  const int64_t most = kMostInPiece / positions_of(a), size = static_cast<int64_t>(size_of(a.dtype));
+  if (a.batch <= most) return run(a);
+  const auto& whole = pass == ConvPass::backward_input ? a.in_size : a.out_size;
+  const int d = static_cast<int>(std::max_element(whole, whole + 3) - whole);
+  const int64_t length = most > 0 ? whole[d] : part_length(pass, a, d), step = std::max<int64_t>(most, 1);
+  if (length == 0) return run(a);
   const int64_t elements = a.out_channels * (a.in_channels / a.groups) * a.kernel[0] * a.kernel[1] * a.kernel[2];
   const Scratch memory(pass == ConvPass::backward_weight ? elements * size : 0);
-  for (int64_t first = 0; first < a.batch; first += most) {
-    ConvArgs piece = a;
-    piece.batch = std::min(most, a.batch - first);
-    piece.input.data += first * a.input.strides[0] * size;
-    piece.output.data += first * a.output.strides[0] * size;
-    const bool adds = pass == ConvPass::backward_weight && first > 0;
+  bool adds = false;
+  const auto run_piece = [&](ConvArgs piece) {
     if (adds) piece.weight.data = memory.get();
     run(piece);
     if (adds)
@@ -252,6 +275,15 @@ void in_pieces(ConvPass pass, const ConvArgs& a, const F& run) {
         add_elements<<<grid_for(elements), kThreads, 0, cuda::current_stream()>>>(reinterpret_cast<T*>(a.weight.data),
                                                                                   memory.get<const T>(), elements);
       });
+    adds = pass == ConvPass::backward_weight;
+  };
+  for (int64_t first = 0; first < a.batch; first += step) {
+    ConvArgs piece = a;
+    piece.batch = std::min(step, a.batch - first);
+    piece.input.data += first * a.input.strides[0] * size;
+    piece.output.data += first * a.output.strides[0] * size;
+    for (int64_t begin = 0; begin < whole[d]; begin += length)
+      run_piece(most > 0 ? piece : part_of(pass, piece, d, begin, std::min(begin + length, whole[d])));
   }
 }
 

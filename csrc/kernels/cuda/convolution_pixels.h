@@ -6,7 +6,6 @@
 namespace minitorch {
 inline namespace MINITORCH_ARCH {
 
-enum class ConvPass { forward, backward_input, backward_weight };
 bool conv_pixels(ConvPass pass, const ConvArgs& a);
 bool conv_planes(ConvPass pass, const ConvArgs& a);  // of single pixels, over planes
 

@@ -22,7 +22,7 @@ struct Report {
 
 __device__ __forceinline__ void bag_limits(const EmbeddingBagArgs& a, int64_t b, int64_t& begin, int64_t& end) {
   begin = min(max(a.offsets[b], int64_t{0}), a.count);
-  end = min(max(b + 1 < a.bags ? a.offsets[b + 1] : a.end, begin), a.count);
+  end = min(max(b + 1 < a.bags || a.end == kNextOffset ? a.offsets[b + 1] : a.end, begin), a.count);
 }
 
 template <class T>
@@ -56,16 +56,30 @@ __global__ void __launch_bounds__(kThreads) bag_columns(const __grid_constant__ 
   }
 }
 
+struct OffsetFaults {  // texts that the host reads: they cannot be literals of the kernel
+  cuda::Fault* record = cuda::fault_record();
+  const char* first =
+      "offsets[0] has to be 0, i.e., the first sequence in the mini-batch has to start from position 0.";
+  const char* order = "embedding_bag: offsets must not decrease or pass input's length";
+};
+
 // What does not depend on the column: a warp a bag.
 __global__ void __launch_bounds__(kThreads)
-    describe_bags(const __grid_constant__ EmbeddingBagArgs a, cuda::Fault* fault, const char* what) {
+    describe_bags(const __grid_constant__ EmbeddingBagArgs a, OffsetFaults faults) {
   const int lane = static_cast<int>(threadIdx.x) % 32;
   const int64_t warps = int64_t{gridDim.x} * (kThreads / 32);
   for (int64_t b = (blockIdx.x * int64_t{kThreads} + threadIdx.x) / 32; b < a.bags; b += warps) {
     int64_t begin, end, size = 0;
     bag_limits(a, b, begin, end);
     const int64_t offset = a.offsets[b], least = b > 0 ? a.offsets[b - 1] : 0;
-    if (lane == 0 && (offset < least || offset > a.count)) cuda::report_fault(fault, what);
+    if (lane == 0) {
+      const int64_t next = b + 1 == a.bags && a.end == kNextOffset ? a.offsets[b + 1] : offset;
+      if (b == 0 && offset != 0) {
+        cuda::report_fault(faults.record, faults.first);
+      } else if (offset < least || offset > a.count || next < offset || next > a.count) {
+        cuda::report_fault(faults.record, faults.order);
+      }
+    }
     for (int64_t i = begin + lane; i < end; i += 32) {
       size += a.indices[i] != a.padding_idx;
       if (a.position_bag != nullptr) a.position_bag[i] = b;
@@ -78,9 +92,7 @@ __global__ void __launch_bounds__(kThreads)
 void bag(const EmbeddingBagArgs& a) {
   if (a.bags == 0) return;
   const cudaStream_t stream = cuda::current_stream();
-  // The host reads the text: it cannot be a literal of the kernel.
-  describe_bags<<<grid_for(a.bags * 32), kThreads, 0, stream>>>(
-      a, cuda::fault_record(), "embedding_bag: offsets must not decrease or pass input's length");
+  describe_bags<<<grid_for(a.bags * 32), kThreads, 0, stream>>>(a, OffsetFaults());
   if (a.dim > 0 && !dispatch(a.dtype, FloatingTypes{}, [&](auto tag) {
         bag_columns<typename decltype(tag)::type>
             <<<grid_for(a.bags * a.dim), kThreads, 0, stream>>>(a, {cuda::fault_record(), "embedding_bag"});
@@ -89,30 +101,33 @@ void bag(const EmbeddingBagArgs& a) {
   cuda::check_launch("launching an embedding_bag");
 }
 
-// A thread a column, bags in order: two bags may name the same row.
-template <class T>
-__global__ void __launch_bounds__(kThreads) scatter_maxima(const __grid_constant__ EmbeddingBagMaxBackwardArgs a) {
-  using C = compute_t<T>;
-  const T* const grad = reinterpret_cast<const T*>(a.grad);
-  T* const out = reinterpret_cast<T*>(a.out);
-  MT_GRID_LOOP(d, a.dim) {
-    for (int64_t b = 0; b < a.bags; b++) {
-      if (a.bag_sizes[b] == 0) continue;
-      const int64_t row = a.max_indices[b * a.dim + d];
-      if (row < 0 || row >= a.rows) continue;
-      T& sum = out[row * a.dim + d];
-      sum = convert<T>(static_cast<C>(convert<C>(sum) + convert<C>(grad[b * a.dim + d])));
-    }
+// The element of the table that gave each maximum, -1 for none.
+__global__ void __launch_bounds__(kThreads)
+    name_elements(const __grid_constant__ EmbeddingBagMaxBackwardArgs a, int64_t* elements) {
+  MT_GRID_LOOP(at, a.bags * a.dim) {
+    const int64_t b = at / a.dim, row = a.max_indices[at];
+    elements[at] = a.bag_sizes[b] != 0 && row >= 0 && row < a.rows ? row * a.dim + (at - b * a.dim) : -1;
   }
 }
 
+// Two bags may name the same element: it is the gradient of a table whose rows are the elements.
 void max_backward(const EmbeddingBagMaxBackwardArgs& a) {
-  if (a.bags * a.dim == 0) return;
-  if (!dispatch(a.dtype, FloatingTypes{}, [&](auto tag) {
-        scatter_maxima<typename decltype(tag)::type><<<grid_for(a.dim), kThreads, 0, cuda::current_stream()>>>(a);
-      }))
-    missing_kernel("embedding_bag_max_backward", name_of(a.dtype));
+  const int64_t count = a.bags * a.dim;
+  if (count == 0) return;
+  const Scratch elements(count * 8);
+  name_elements<<<grid_for(count), kThreads, 0, cuda::current_stream()>>>(a, elements.get<int64_t>());
   cuda::check_launch("launching the gradient of an embedding_bag");
+  EmbeddingBackwardArgs sum{};
+  sum.dtype = a.dtype;
+  sum.grad = a.grad;
+  sum.grad_stride = 1;
+  sum.grad_rows = sum.count = count;
+  sum.indices = elements.get<int64_t>();
+  sum.padding_idx = -1;
+  sum.out = a.out;
+  sum.rows = a.rows * a.dim;
+  sum.dim = 1;
+  embedding_backward_kernel(sum);
 }
 
 // A warp a position.

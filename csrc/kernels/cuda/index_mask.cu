@@ -16,10 +16,12 @@ struct MaskedFillArgs {
   char* to;
   const char* mask;
   alignas(16) char value[16];
+  const char* element;  // the value, if not null
 };
 
 template <class T>
 __global__ void __launch_bounds__(kThreads) masked_fill_elements(const __grid_constant__ MaskedFillArgs a) {
+  const T value = *reinterpret_cast<const T*>(a.element != nullptr ? a.element : a.value);
   MT_GRID_LOOP(i, a.numel) {
     char* to = a.to;
     const char* mask = a.mask;
@@ -27,12 +29,11 @@ __global__ void __launch_bounds__(kThreads) masked_fill_elements(const __grid_co
       to += at * a.to_strides[d];
       mask += at * a.mask_strides[d];
     });
-    if (*reinterpret_cast<const bool*>(mask)) *reinterpret_cast<T*>(to) = *reinterpret_cast<const T*>(a.value);
+    if (*reinterpret_cast<const bool*>(mask)) *reinterpret_cast<T*>(to) = value;
   }
 }
 
-void masked_fill(const PointwiseView& v, const Scalar& value) {
-  if (v.numel == 0) return;
+MaskedFillArgs masked_fill_args(const PointwiseView& v) {
   MaskedFillArgs a{};
   a.numel = v.numel;
   a.space = Space(v.ndim, v.sizes, v.numel);
@@ -42,6 +43,19 @@ void masked_fill(const PointwiseView& v, const Scalar& value) {
   }
   a.to = v.data[0];
   a.mask = v.data[1];
+  return a;
+}
+
+void launch_masked_fill(const PointwiseView& v, const MaskedFillArgs& a) {
+  by_size(size_of(v.dtype[0]), [&](auto tag) {
+    masked_fill_elements<typename decltype(tag)::type><<<grid_for(v.numel), kThreads, 0, cuda::current_stream()>>>(a);
+  });
+  cuda::check_launch("launching a masked_fill_");
+}
+
+void masked_fill(const PointwiseView& v, const Scalar& value) {
+  if (v.numel == 0) return;
+  MaskedFillArgs a = masked_fill_args(v);
   switch (v.dtype[0]) {
 #define MT_CASE(D, T)                                          \
   case DType::D: {                                             \
@@ -52,13 +66,26 @@ void masked_fill(const PointwiseView& v, const Scalar& value) {
     MT_FOR_ALL_DTYPES(MT_CASE)
 #undef MT_CASE
   }
-  by_size(size_of(v.dtype[0]), [&](auto tag) {
-    masked_fill_elements<typename decltype(tag)::type><<<grid_for(v.numel), kThreads, 0, cuda::current_stream()>>>(a);
-  });
-  cuda::check_launch("launching a masked_fill_");
+  launch_masked_fill(v, a);
+}
+
+void masked_fill_with_element(const PointwiseView& v, const char* value) {
+  if (v.numel == 0) return;
+  MaskedFillArgs a = masked_fill_args(v);
+  a.element = value;
+  launch_masked_fill(v, a);
 }
 
 __device__ bool is_nonzero(const char* p, DType dtype) { return load_as<bool>(p, dtype); }
+
+__global__ void report_zero(const char* element, DType dtype, cuda::Fault* fault, const char* message) {
+  if (!is_nonzero(element, dtype)) cuda::report_fault(fault, message);
+}
+
+void expect_nonzero(const char* element, DType dtype, const char* message) {
+  report_zero<<<1, 1, 0, cuda::current_stream()>>>(element, dtype, cuda::fault_record(), message);
+  cuda::check_launch("launching an assertion");
+}
 
 struct MaskArgs {  // elements of operand 0 decide
   Joint<2> space;
@@ -220,6 +247,8 @@ void masked_scatter(const TensorView& self, const TensorView& mask, const Nonzer
 }
 
 MT_REGISTER_KERNEL(masked_fill_kernel, &masked_fill);
+MT_REGISTER_KERNEL(masked_fill_with_element_kernel, &masked_fill_with_element);
+MT_REGISTER_KERNEL(expect_nonzero_kernel, &expect_nonzero);
 MT_REGISTER_KERNEL(nonzero_plan_kernel, &nonzero_plan);
 MT_REGISTER_KERNEL(nonzero_kernel, &nonzero);
 MT_REGISTER_KERNEL(masked_select_kernel, &masked_select);

@@ -281,11 +281,14 @@ struct Element {
 // The rules of kernels/cpu/optimizer.cpp, with what depends on the step worked out once a block.
 template <class T>
 struct Step {
-  T step_size, root_correction, rate;
+  T lr, step_size, root_correction, rate, shrink;
   __device__ Step(const OptimizerParams& p, double step) {
-    step_size = static_cast<T>(p.lr / (1 - ::pow(p.beta1, step)));
+    const double exact = p.lr_on_device != nullptr ? *p.lr_on_device : p.lr;
+    lr = static_cast<T>(exact);
+    step_size = static_cast<T>(exact / (1 - ::pow(p.beta1, step)));
     root_correction = static_cast<T>(::sqrt(1 - ::pow(p.beta2, step)));
-    rate = static_cast<T>(p.lr / (1 + (step - 1) * p.lr_decay));
+    rate = static_cast<T>(exact / (1 + (step - 1) * p.lr_decay));
+    shrink = static_cast<T>(p.decoupled_decay ? 1 - exact * p.weight_decay : 1);
   }
 };
 
@@ -293,10 +296,9 @@ template <Rule R, class T>
 __device__ __forceinline__ void update(Element<T>& e, const OptimizerParams& p, const Step<T>& s, T grad) {
   if constexpr (R == Rule::adam) {
     const T decay = static_cast<T>(p.decoupled_decay ? 0 : p.weight_decay);
-    const T shrink = static_cast<T>(p.decoupled_decay ? 1 - p.lr * p.weight_decay : 1);
     const T beta1 = static_cast<T>(p.beta1), rest1 = static_cast<T>(1 - p.beta1);
     const T beta2 = static_cast<T>(p.beta2), rest2 = static_cast<T>(1 - p.beta2);
-    const T w = e.param * shrink, g = grad + w * decay;
+    const T w = e.param * s.shrink, g = grad + w * decay;
     const T m = rest1 < T(0.5) ? e.state[0] + rest1 * (g - e.state[0]) : g - (g - e.state[0]) * beta1;
     const T v = beta2 * e.state[1] + rest2 * g * g;
     e.state[0] = m;
@@ -315,7 +317,7 @@ __device__ __forceinline__ void update(Element<T>& e, const OptimizerParams& p, 
       e.state[0] = b;
       g = p.nesterov ? g + b * momentum : b;
     }
-    e.param -= static_cast<T>(p.lr) * g;
+    e.param -= s.lr * g;
   } else {
     const T g = grad + e.param * static_cast<T>(p.weight_decay), sum = e.state[0] + g * g;
     e.state[0] = sum;

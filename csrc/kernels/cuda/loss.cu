@@ -1,5 +1,6 @@
-// Negative log likelihood on CUDA, and the check of binary cross-entropy. Sums over rows are made in double by one
-// block, in a fixed order. A bad target is recorded for the next synchronisation and its row counts for nothing.
+// Negative log likelihood on CUDA, and the check of binary cross-entropy. Sums over rows are made in double in a fixed
+// order: by blocks of rows, and over the blocks. A bad target is recorded for the next synchronisation and its row
+// counts for nothing.
 #include "kernels/loss.h"
 
 #include "kernels/cuda/launch.cuh"
@@ -43,14 +44,25 @@ __global__ void __launch_bounds__(kThreads)
   if (blockIdx.x == 0 && threadIdx.x == 0) *static_cast<T*>(a.total_weight) = convert<T>(C(0));  // of no rows too
 }
 
+constexpr int kSumThreads = 1024;
+
 template <class T>
-__global__ void __launch_bounds__(1024)
-    nll_total(const __grid_constant__ NllArgs a, cuda::Fault* fault, const char* what) {
+__device__ __forceinline__ void write_total(const NllArgs& a, Pair sums) {
+  using C = compute_t<T>;
+  const double result = a.reduction == LossReduction::mean ? sums.a / sums.b : sums.a;
+  *static_cast<T*>(a.output) = convert<T>(static_cast<C>(result));
+  *static_cast<T*>(a.total_weight) = convert<T>(static_cast<C>(sums.b));
+}
+
+// One block writes the result, several their parts of it.
+template <class T>
+__global__ void __launch_bounds__(kSumThreads)
+    nll_sums(const __grid_constant__ NllArgs a, Pair* parts, cuda::Fault* fault, const char* what) {
   using C = compute_t<T>;
   __shared__ Pair shared[32];
   const T *input = static_cast<const T*>(a.input), *weight = static_cast<const T*>(a.weight);
   Pair sums{0, 0};
-  for (int64_t i = threadIdx.x; i < a.n * a.spatial; i += blockDim.x) {
+  MT_GRID_LOOP(i, a.n * a.spatial) {
     const int64_t t = target_of(a, i, fault, what);
     if (t < 0) continue;
     const double w = weight ? convert<C>(weight[t]) : C(1);
@@ -59,9 +71,20 @@ __global__ void __launch_bounds__(1024)
   }
   sums = block_reduce(sums, shared, Pair{0, 0}, AddPairs());
   if (threadIdx.x != 0) return;
-  const double result = a.reduction == LossReduction::mean ? sums.a / sums.b : sums.a;
-  *static_cast<T*>(a.output) = convert<T>(static_cast<C>(result));
-  *static_cast<T*>(a.total_weight) = convert<T>(static_cast<C>(sums.b));
+  if (gridDim.x > 1) {
+    parts[blockIdx.x] = sums;
+  } else {
+    write_total<T>(a, sums);
+  }
+}
+
+template <class T>
+__global__ void __launch_bounds__(kSumThreads)
+    nll_total(const __grid_constant__ NllArgs a, const Pair* parts, int count) {
+  __shared__ Pair shared[32];
+  const auto part = static_cast<int>(threadIdx.x);
+  const Pair sums = block_reduce(part < count ? parts[part] : Pair{0, 0}, shared, Pair{0, 0}, AddPairs());
+  if (part == 0) write_total<T>(a, sums);
 }
 
 template <class T>
@@ -94,7 +117,12 @@ void nll(const NllArgs& a) {
     if (a.reduction == LossReduction::none) {
       nll_rows<T><<<grid_for(a.n * a.spatial), kThreads, 0, stream>>>(a, cuda::fault_record(), "nll_loss target");
     } else {
-      nll_total<T><<<1, 1024, 0, stream>>>(a, cuda::fault_record(), "nll_loss target");
+      // A thread has four rows before there is a second block.
+      const auto blocks = static_cast<int>(std::clamp<int64_t>(ceil_div(a.n * a.spatial, 4 * kSumThreads), 1,
+                                                               std::min(2 * cuda::multiprocessors(), kSumThreads)));
+      const Scratch parts(blocks > 1 ? blocks * static_cast<int64_t>(sizeof(Pair)) : 0);
+      nll_sums<T><<<blocks, kSumThreads, 0, stream>>>(a, parts.get<Pair>(), cuda::fault_record(), "nll_loss target");
+      if (blocks > 1) nll_total<T><<<1, kSumThreads, 0, stream>>>(a, parts.get<Pair>(), blocks);
     }
   });
   cuda::check_launch("launching nll_loss");
@@ -120,34 +148,28 @@ struct UnitArgs {
   DType dtype;
 };
 
-__global__ void __launch_bounds__(kThreads) find_outside(const __grid_constant__ UnitArgs a, int* found) {
+__global__ void __launch_bounds__(kThreads)
+    find_outside(const __grid_constant__ UnitArgs a, cuda::Fault* fault, const char* what) {
   MT_GRID_LOOP(i, a.numel) {
     int64_t offset = 0;
     a.space.each(i, [&](int d, int64_t at) { offset += at * a.strides[d]; });
     const double x = load_as<double>(a.data + offset, a.dtype);
-    if (!(x >= 0 && x <= 1)) *found = 1;
+    if (!(x >= 0 && x <= 1)) cuda::report_fault(fault, what);
   }
 }
 
 void unit_interval(const PointwiseView& v, int* offender) {
   *offender = 0;
   if (v.numel == 0) return;
-  const cudaStream_t stream = cuda::current_stream();
-  const int count = v.num_operands - v.num_outputs;
-  const Scratch memory(kMaxOperands * sizeof(int));
-  cuda::check(cudaMemsetAsync(memory.get(), 0, kMaxOperands * sizeof(int), stream), "clearing flags");
-  for (int k = 0; k < count; k++) {
-    const int operand = v.num_outputs + k;
-    UnitArgs a{v.numel, Space(v.ndim, v.sizes, v.numel), {}, v.data[operand], v.dtype[operand]};
-    for (int d = 0; d < v.ndim; d++) a.strides[d] = v.strides[operand][d];
-    find_outside<<<grid_for(v.numel), kThreads, 0, stream>>>(a, memory.get<int>() + k);
+  for (int k = v.num_outputs; k < v.num_operands; k++) {
+    UnitArgs a{v.numel, Space(v.ndim, v.sizes, v.numel), {}, v.data[k], v.dtype[k]};
+    for (int d = 0; d < v.ndim; d++) a.strides[d] = v.strides[k][d];
+    find_outside<<<grid_for(v.numel), kThreads, 0, cuda::current_stream()>>>(
+        a, cuda::fault_record(),
+        k == 1 ? "all elements of input should be between 0 and 1"
+               : "all elements of target should be between 0 and 1");
   }
   cuda::check_launch("checking probabilities");
-  int flags[kMaxOperands];
-  cuda::check(cudaMemcpyAsync(flags, memory.get(), sizeof(flags), cudaMemcpyDeviceToHost, stream), "reading flags");
-  cuda::check(cudaStreamSynchronize(stream), "checking probabilities");
-  for (int k = count - 1; k >= 0; k--)
-    if (flags[k]) *offender = v.num_outputs + k;
 }
 
 MT_REGISTER_KERNEL(nll_kernel, &nll);

@@ -120,11 +120,27 @@ void triangle_indices(const TriangleIndexArgs& a) {
   cuda::check_launch("launching triangle indices");
 }
 
+struct RepeatFaults {  // texts that the host reads
+  cuda::Fault* record = cuda::fault_record();
+  const char* size = "allocated size does not match required size";
+  const char* negative = "repeats can not be negative";
+};
+
+// A warp a run.
 template <class T>
-__global__ void __launch_bounds__(kThreads) repeat_runs(const T* repeats, const int64_t* ends, T* out, int64_t count) {
+__global__ void __launch_bounds__(kThreads)
+    repeat_runs(const T* repeats, const int64_t* ends, T* out, int64_t count, int64_t total, RepeatFaults faults) {
   const int64_t warps = int64_t{gridDim.x} * (kThreads / 32);
-  for (int64_t i = blockIdx.x * int64_t{kThreads / 32} + threadIdx.x / 32; i < count; i += warps)
-    for (int64_t at = ends[i] - repeats[i] + threadIdx.x % 32; at < ends[i]; at += 32) out[at] = static_cast<T>(i);
+  if (ends[count - 1] != total) {
+    if (blockIdx.x == 0 && threadIdx.x == 0) cuda::report_fault(faults.record, faults.size);
+    return;
+  }
+  for (int64_t i = blockIdx.x * int64_t{kThreads / 32} + threadIdx.x / 32; i < count; i += warps) {
+    if (repeats[i] < 0 && threadIdx.x % 32 == 0) cuda::report_fault(faults.record, faults.negative);
+    const int64_t end = min(ends[i], total);
+    for (int64_t at = max(ends[i] - repeats[i], int64_t{0}) + threadIdx.x % 32; at < end; at += 32)
+      out[at] = static_cast<T>(i);
+  }
 }
 
 void repeat_interleave(const RepeatArgs& a) {
@@ -132,7 +148,7 @@ void repeat_interleave(const RepeatArgs& a) {
   const auto run = [&](auto tag) {
     using T = typename decltype(tag)::type;
     repeat_runs<<<grid_for(a.count * 32), kThreads, 0, cuda::current_stream()>>>(
-        static_cast<const T*>(a.repeats), a.ends, static_cast<T*>(a.out), a.count);
+        static_cast<const T*>(a.repeats), a.ends, static_cast<T*>(a.out), a.count, a.total, RepeatFaults());
   };
   if (!dispatch(a.dtype, Types<int32_t, int64_t>{}, run)) missing_kernel("repeat_interleave", name_of(a.dtype));
   cuda::check_launch("launching repeat_interleave");

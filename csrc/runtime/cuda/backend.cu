@@ -360,39 +360,12 @@ void fail(cudaError_t error, const char* what) {
   throw std::runtime_error(text);
 }
 
-Fault* fault_record() {
-  static Fault* const record = [] {
-    void* memory = nullptr;
-    check(cudaHostAlloc(&memory, sizeof(Fault), cudaHostAllocMapped | cudaHostAllocPortable),
-          "allocating the fault record");
-    return new (memory) Fault{};
-  }();
-  return record;
-}
-
-void raise_fault() {
-  Fault* const record = fault_record();
-  const auto there = [&] { return *reinterpret_cast<volatile unsigned*>(&record->ready) != 0; };
-  if (!there()) return;
-  static std::mutex one_thread_raises_it;
-  std::unique_lock guard(one_thread_raises_it);
-  if (!there()) return;
-  const Fault fault = *record;
-  record->ready = 0;
-  record->claimed = 0;
-  guard.unlock();
-  if (fault.size < 0)
-    throw std::runtime_error(std::string(fault.what) +
-                             " (found by the device; the call that caused it was made before this one)");
-  index_fault(fault.what, fault.index, fault.size);
-}
-
 void check_launch(const char* kernel, const char* which) {
   static const bool blocking = environment().launch_blocking;
   cudaError_t error = cudaGetLastError();
   if (error == cudaSuccess && blocking) error = cudaStreamSynchronize(current_stream());
   if (error != cudaSuccess) fail(error, which == nullptr ? kernel : (std::string(kernel) + ' ' + which).c_str());
-  if (blocking) raise_fault();
+  if (blocking) raise_own_fault();
 }
 
 }  // namespace cuda

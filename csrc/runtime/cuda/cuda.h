@@ -29,16 +29,19 @@ int threads_per_multiprocessor();
 bool reaches(int device, int peer) noexcept;
 
 // A bad index, or another fault in its arguments, that a kernel met: it is written to memory that the host sees, and
-// the next synchronisation raises it. The first one stays.
+// the next synchronisation raises it. The first one of a thread stays (see faults.cu).
 struct Fault {
   unsigned claimed;
   unsigned ready;
   const char* what;  // a host string: the operator, or the whole message when size is negative
   int64_t index, size;
 };
+// Where kernels that this thread launches report. For the launch at hand: it is another one in a backward pass.
 Fault* fault_record();
-// Raises what fault_record() holds, if anything, and clears it. Call when the device is known to have finished.
+// Raises a fault that was reported, if any, and clears it: of this thread's kernels first. Call when the device is
+// known to have finished.
 void raise_fault();
+void raise_own_fault();  // none of other threads' kernels
 
 #if defined(__CUDACC__)
 // `what` is a pointer to a string in host memory.
