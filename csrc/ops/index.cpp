@@ -2,6 +2,7 @@
 // broadcast the indices and build the iterators; our kernels move the elements.
 #include <ATen/Dispatch_v2.h>
 #include <ATen/ExpandUtils.h>
+#include <ATen/WrapDimUtilsMulti.h>
 #include <ATen/native/IndexKernel.h>
 #include <ATen/native/TensorAdvancedIndexing.h>
 #include <ATen/native/TensorAdvancedIndexingUtils.h>
@@ -26,6 +27,7 @@
 #include "kernels/shape.h"
 #include "ops/float8.h"
 #include "ops/index_common.h"
+#include "ops/opaque.h"
 
 namespace minitorch {
 namespace {
@@ -215,9 +217,28 @@ void flip_stub(TensorIterator& iter, bool /*quantized*/) {
   flip_kernel(view);
 }
 
+// Whether no flipped dimension, nor a gap, lies within the shortest step: such rows native copies whatever they hold.
+bool flips_rows(const at::Tensor& self, at::IntArrayRef dims) {
+  at::DimVector strides(self.strides());
+  const auto flipped = at::dim_list_to_bitset(dims, self.dim());
+  bool any = false;
+  for (int64_t d = 0; d < self.dim(); d++)
+    if (flipped[d] && self.size(d) > 1 && self.stride(d) != 0) strides[d] = 0, any = true;
+  if (!any || self.numel() <= 1) return true;
+  at::TensorIteratorConfig config;
+  config.set_check_mem_overlap(false).check_all_same_dtype(false);
+  config.declare_static_dtype_and_device(self.scalar_type(), self.device());
+  config.add_owned_output(at::empty_like(self)).add_const_input(self);
+  config.add_owned_const_input(self.as_strided(self.sizes(), strides));
+  return config.build().has_contiguous_first_dim();
+}
+
 at::Tensor flip(const at::Tensor& self, at::IntArrayRef dims) {
-  if (!at::isFloat8Type(self.scalar_type())) return at::native::flip(self, dims);
-  return at::native::flip(as_bytes(self), dims).view(self.scalar_type());
+  const at::ScalarType dtype = self.scalar_type();
+  const auto integers = at::isFloat8Type(dtype) ? at::kByte : integers_for(dtype);
+  if (!integers && !is_rare(dtype)) return at::native::flip(self, dims);
+  check_native_has(flips_rows(self, dims), "flip_cpu", dtype);
+  return integers ? at::native::flip(self.view(*integers), dims).view(dtype) : at::native::flip(self, dims);
 }
 
 void unfold_backward_stub(at::Tensor& grad_in, const at::Tensor& grad, int64_t dim, int64_t size, int64_t step) {

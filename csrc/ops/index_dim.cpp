@@ -70,7 +70,21 @@ void write_along(const char* name, const Tensor& self, int64_t dim, const Tensor
   with_gather_errors([&] { index_write_kernel(args, op); }, dim);
 }
 
+// Whether native takes its way for a vector of indices that is expanded over rows. It knows fewer dtypes there, but is
+// asked for all floats; for us this matters in the names of refusals only.
+bool is_expanded(const Tensor& into, int64_t dim, const Tensor& index, const Tensor& from, bool scatters) {
+  constexpr int64_t kFewest = 16;  // elements of a row, to scatter them so
+  if (!at::isFloatingType(into.scalar_type()) || dim != 0 || from.dim() == 0 || index.dim() == 0) return false;
+  if (into.numel() == 0 || index.numel() == 0 || from.numel() == 0) return false;
+  for (int64_t d = 1; d < index.dim(); d++)
+    if (from.size(d) != index.size(d) || index.stride(d) > 1) return false;
+  if (scatters && index.numel() / index.size(0) < kFewest) return false;
+  return index.stride(0) == 1 && into.is_contiguous() && from.is_contiguous();
+}
+
 void gather_stub(const Tensor& result, const Tensor& self, int64_t dim, const Tensor& index) {
+  if (at::isFloat8Type(self.scalar_type()))
+    check_native_has(!is_expanded(result, dim, index, self, false), "gather_expanded_index", self.scalar_type());
   if (is_rare_or_float8(self.scalar_type())) refuse_as_native("gather", self.scalar_type());
   const Tensor longs = as_long(index);
   IndexArgs args = along_dim("gather", result, self, dim, longs);
@@ -99,9 +113,10 @@ struct ScatterAdd : at::meta::structured_scatter_add {
     const bool in_place = out.is_same(self);
     if (!in_place) out.copy_(self);
     if (index.numel() == 0) return;
-    check_scatters("scatter_gather_tensor_cpu", out);
-    write_along("scatter_add", out, at::maybe_wrap_dim(dim, self.dim()), index, src, IndexWrite::add,
-                !in_place && unseen(out));
+    dim = at::maybe_wrap_dim(dim, self.dim());
+    check_scatters(is_expanded(out, dim, index, src, true) ? "scatter_add_expanded_index" : "scatter_gather_tensor_cpu",
+                   out);
+    write_along("scatter_add", out, dim, index, src, IndexWrite::add, !in_place && unseen(out));
   }
 };
 
@@ -116,6 +131,22 @@ void scatter_reduce_stub(const Tensor& self, int64_t dim, const Tensor& index, c
                  self);
   write_along("scatter_reduce", self, dim, index, src, write_of(op));
 }
+
+// Refuses in native's names, which depend on more than the dtype.
+struct ScatterReduce : at::native::structured_scatter_reduce_two {
+  void impl(const Tensor& self, int64_t dim, const Tensor& index, const Tensor& src, std::string_view reduce,
+            bool include_self, const Tensor& out) {
+    const at::ScalarType dtype = self.scalar_type();
+    if (C10_UNLIKELY(is_rare_or_float8(dtype))) {
+      const bool expanded = is_expanded(out, at::maybe_wrap_dim(dim, self.dim()), index, src, true);
+      check_native_has(!expanded, "scatter_reduce_expanded_index", dtype);
+      // What no element is added to is divided by one instead of none.
+      const bool fills = index.numel() == 0 && reduce == "mean" && dtype != at::kComplexHalf;
+      check_native_has(!fills, "masked_fill", dtype);
+    }
+    at::native::structured_scatter_reduce_two::impl(self, dim, index, src, reduce, include_self, out);
+  }
+};
 
 void scatter_scalar_reduce_stub(const Tensor& self, int64_t dim, const Tensor& index, const at::Scalar& value,
                                 const ReductionType& op) {
@@ -332,8 +363,7 @@ MT_OPERATORS(aten, PrivateUse1, m) {
   structured<at::native::structured_scatter_value_reduce_out>(m, "scatter.value_reduce", "scatter_.value_reduce",
                                                               "scatter.value_reduce_out");
   structured<ScatterAdd>(m, "scatter_add", "scatter_add_", "scatter_add.out");
-  structured<at::native::structured_scatter_reduce_two>(m, "scatter_reduce.two", "scatter_reduce_.two",
-                                                        "scatter_reduce.two_out");
+  structured<ScatterReduce>(m, "scatter_reduce.two", "scatter_reduce_.two", "scatter_reduce.two_out");
   structured<IndexAdd>(m, "index_add", "index_add_", "index_add.out");
   structured<IndexReduce>(m, "index_reduce", "index_reduce_", "index_reduce.out");
   m.impl("index_select", MT_CHECKED(index_select));

@@ -187,3 +187,21 @@ def test_threads_and_cache():
     lines = [torch.randn(5, n, dtype=torch.complex128) for n in range(1, 60)]
     for y in lines + lines:
         torch.testing.assert_close(torch.fft.fft(y.to("minitorch")).cpu(), torch.fft.fft(y), rtol=1e-10, atol=1e-10)
+
+
+def finite(tensor):
+    return torch.view_as_real(tensor.resolve_conj().cpu()).isfinite()
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=str)
+@pytest.mark.parametrize("at", range(4))
+def test_an_infinity_in_four_real_numbers(at, dtype):
+    x = torch.randn(4, dtype=dtype)
+    x[at] = math.inf
+    for f in (torch.fft.rfft, torch.fft.ihfft):
+        assert torch.equal(finite(f(x.to("minitorch"))), finite(f(x)))
+    spectrum = torch.randn(3, dtype=dtype.to_complex())
+    spectrum[at % 3] = math.inf
+    for f in (torch.fft.irfft, torch.fft.hfft):
+        ours, native = f(spectrum.to("minitorch")).cpu(), f(spectrum)
+        assert torch.equal(ours.isnan(), native.isnan()) and torch.equal(ours.isinf(), native.isinf())

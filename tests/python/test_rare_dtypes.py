@@ -84,6 +84,12 @@ def test_negative_numbers_wrap_to_unsigned_integers(source, dtype):
         assert torch.equal(layout.to(DEVICE).to(dtype).cpu(), layout.to(dtype))
 
 
+def vector(x, columns=None):
+    """Indices of rows, the same ones for every column."""
+    columns = columns or x.shape[1]
+    return torch.tensor([2, 0, 2], device=x.device)[:, None].expand(3, columns)
+
+
 # Operators that native refuses by one of several names.
 WAYS = {
     "softmax of columns": lambda x: torch.softmax(x, 0),
@@ -124,6 +130,31 @@ WAYS = {
     "acos of nothing": lambda x: torch.acos(x[:0]),
     "logical_not of nothing": lambda x: torch.logical_not(x[:0]),
     "addr": lambda x: torch.addr(x, x[:, 0], x[0], beta=0.5),
+    **{f"flip of {dims}": lambda x, dims=dims: x.flip(dims) for dims in ([], [0], [1], [0, 1])},
+    "flip of columns": lambda x: x.t().flip(0),
+    "flip of rows of columns": lambda x: x.t().flip(1),
+    "flip of every other row": lambda x: x[::2].flip(0),
+    "flip of every other element": lambda x: x[:, ::2].flip(0),
+    "flip of one row": lambda x: x[:1].flip(1),
+    "flip of one column": lambda x: x[:, :1].flip(0),
+    "flip of nothing": lambda x: x[:0].flip([0, 1]),
+    "gather by an expanded vector": lambda x: x.gather(0, vector(x, 4)),
+    "gather rows by an expanded vector": lambda x: x.gather(1, vector(x, 4)),
+    "gather in columns by an expanded vector": lambda x: x.t().gather(0, vector(x, 3)),
+    "gather by a vector": lambda x: x[0].gather(0, vector(x, 1)[:, 0]),
+    **{
+        f"{name} of {columns} columns": lambda x, f=f, columns=columns: f(x.repeat(1, 4)[:, :columns].contiguous())
+        for columns in (15, 16)
+        for name, f in {
+            "scatter_add": lambda x: x.scatter_add(0, vector(x), x),
+            "scatter_reduce": lambda x: x.scatter_reduce(0, vector(x), x, "amax"),
+            "scatter_reduce without self": lambda x: x.scatter_reduce(0, vector(x), x, "sum", include_self=False),
+        }.items()
+    },
+    **{
+        f"scatter_reduce {kind} of nothing": lambda x, kind=kind: x.scatter_reduce(0, vector(x)[:0], x, kind)
+        for kind in ("sum", "mean", "amin")
+    },
     "addr to a vector": lambda x: torch.addr(x, x[:, 0], x[0], out=x.new_zeros(3)),
 }
 

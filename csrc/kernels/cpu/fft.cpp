@@ -173,13 +173,14 @@ void store_rows(int64_t rows, R* base, const int64_t* starts, int64_t width, Alo
 
 // From the transform z of x[2 j] + i x[2 j + 1], h values, to the first h + 1 values of the transform of x; the spectra
 // of the even and the odd elements are (z[k] +- conj(z[h - k])) / 2. `half` holds exp(-pi i k / h). `Value` is a number
-// or a vector of them. In place; z has room for h + 1 rows.
+// or a vector of them. In place; z has room for h + 1 rows. The middle, whose factor is -i, is its own partner: taken
+// apart it would make NaN of an infinity.
 template <class Value, class R, class Re, class Im>
 MT_INLINE void unpack_real(int64_t h, const R* half, R scale, const Re& re, const Im& im) {
   const Value r0 = *re(0), i0 = *im(0);
   *re(0) = (r0 + i0) * scale, *im(0) = Value{};
   *re(h) = (r0 - i0) * scale, *im(h) = Value{};
-  for (int64_t k = 1; 2 * k <= h; k++) {
+  for (int64_t k = 1; 2 * k < h; k++) {
     const Value a = *re(k), b = *im(k), c = *re(h - k), d = *im(h - k);
     const Value even_re = (a + c) * R(0.5), even_im = (b - d) * R(0.5);
     const Value odd_re = (b + d) * R(0.5), odd_im = (c - a) * R(0.5);
@@ -188,6 +189,7 @@ MT_INLINE void unpack_real(int64_t h, const R* half, R scale, const Re& re, cons
     *re(k) = (even_re + tr) * scale, *im(k) = (even_im + ti) * scale;
     *re(h - k) = (even_re - tr) * scale, *im(h - k) = (ti - even_im) * scale;
   }
+  if (h % 2 == 0) *re(h / 2) = *re(h / 2) * scale, *im(h / 2) = *im(h / 2) * -scale;
 }
 
 // The reverse: from h + 1 values of the spectrum of real x to z, whose backward transform is x[2 j] + i x[2 j + 1].
@@ -195,7 +197,7 @@ template <class Value, class R, class Re, class Im>
 MT_INLINE void pack_real(int64_t h, const R* half, R scale, const Re& re, const Im& im) {
   const Value first = *re(0), last = *re(h);
   *re(0) = (first + last) * scale, *im(0) = (first - last) * scale;
-  for (int64_t k = 1; 2 * k <= h; k++) {
+  for (int64_t k = 1; 2 * k < h; k++) {
     const Value a = *re(k), b = *im(k), c = *re(h - k), d = *im(h - k);
     const Value even_re = a + c, even_im = b - d, diff_re = a - c, diff_im = b + d;
     const R wr = half[2 * k], wi = half[2 * k + 1];
@@ -204,6 +206,7 @@ MT_INLINE void pack_real(int64_t h, const R* half, R scale, const Re& re, const 
     *re(k) = (even_re - odd_im) * scale, *im(k) = (even_im + odd_re) * scale;
     *re(h - k) = (even_re + odd_im) * scale, *im(h - k) = (odd_re - even_im) * scale;
   }
+  if (h % 2 == 0) *re(h / 2) = *re(h / 2) * (2 * scale), *im(h / 2) = *im(h / 2) * (-2 * scale);
 }
 
 template <class R>
