@@ -136,7 +136,7 @@ void kaiser_window_stub(at::TensorIteratorBase& iter, const int64_t length, cons
   const double middle = static_cast<double>(length - 1) / 2;
   const Tensor place = iter.tensor(1).to(type).sub(middle).div(middle);
   const Tensor height = at::special_i0(place.square().neg().add(1).abs().sqrt().mul(beta));
-  iter.tensor(0).copy_(height.div(std::cyl_bessel_i(0.0, beta)));
+  iter.tensor(0).copy_(height.div(std::cyl_bessel_i(0.0, std::abs(beta))));
 }
 
 }  // namespace

@@ -4,6 +4,7 @@
 #include <ATen/native/SpectralOpsUtils.h>
 
 #include <algorithm>
+#include <numeric>
 
 #include "bridge/checked.h"
 #include "bridge/operators.h"
@@ -37,9 +38,12 @@ at::DimVector by_stride(const Tensor& self, IntArrayRef dims, bool keep_last) {
 // Batch dimensions outermost, in the order of self's strides, then `dims` in the order given.
 Tensor make_result(const Tensor& self, IntArrayRef sizes, IntArrayRef dims, at::ScalarType dtype) {
   const int64_t ndim = self.dim();
-  at::DimVector order;
-  for (int64_t d = 0; d < ndim; d++)
-    if (std::find(dims.begin(), dims.end(), d) == dims.end()) order.push_back(d);
+  at::DimVector order(ndim);
+  std::iota(order.begin(), order.end(), 0);
+  // Not a stable partition, as native's is not: the order of dimensions of the same stride shows in the result.
+  const auto batch_end = std::partition(
+      order.begin(), order.end(), [&](int64_t d) { return std::find(dims.begin(), dims.end(), d) == dims.end(); });
+  order.erase(batch_end, order.end());
   const auto in_strides = self.strides();
   std::sort(order.begin(), order.end(), [&](int64_t a, int64_t b) { return in_strides[a] > in_strides[b]; });
   order.append(dims.begin(), dims.end());

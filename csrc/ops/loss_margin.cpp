@@ -73,7 +73,7 @@ void prepare_multi(Call& call, const char* kernel, const Tensor& input, const Te
   const Tensor w = weight.value_or(Tensor());
   check_same_device({&input, &target, &w});
   call.args.p = p.toInt();
-  TORCH_CHECK_VALUE(call.args.p == 1 || call.args.p == 2, "only p == 1 and p == 2 supported");
+  TORCH_CHECK(call.args.p == 1 || call.args.p == 2, "only p == 1 and p == 2 supported");
   int64_t rows = 0, classes = 0;
   at::native::multi_margin_loss_shape_check(rows, classes, input.dim(), input, target, weight);
   check_dtype(kernel, input);

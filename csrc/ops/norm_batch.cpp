@@ -48,10 +48,16 @@ class RunningStat {
   Tensor dense_;
 };
 
+void check_both_or_neither(const Tensor& running_mean, const Tensor& running_var) {
+  TORCH_CHECK_VALUE(running_mean.defined() == running_var.defined(),
+                    "running_mean and running_var must either both be None or neither be None");
+}
+
 // The statistics come back in save_mean and save_invstd when training, which are empty otherwise.
 Three normalise(const Tensor& input, const Tensor& weight_in, const Tensor& bias_in, const Tensor& running_mean,
                 const Tensor& running_var, bool training, double momentum, double eps) {
   check_same_device({&input, &weight_in, &bias_in, &running_mean, &running_var});
+  check_both_or_neither(running_mean, running_var);
   check_floating("batch_norm", input);
   const at::ScalarType params = param_dtype(input, weight_in, bias_in, running_mean, running_var);
   TORCH_CHECK(training || (running_mean.defined() && running_var.defined()),
@@ -136,6 +142,7 @@ void expect_dtype(const Tensor& out, at::ScalarType dtype) {
 ThreeRefs plain_out(const Tensor& input, OptTensor weight, OptTensor bias, OptTensor running_mean,
                     OptTensor running_var, bool training, double momentum, double eps, Tensor& out, Tensor& save_mean,
                     Tensor& save_invstd) {
+  check_both_or_neither(value_or_undefined(running_mean), value_or_undefined(running_var));
   const at::ScalarType params = param_dtype(input, value_or_undefined(weight), value_or_undefined(bias),
                                             value_or_undefined(running_mean), value_or_undefined(running_var));
   for (const Tensor* saved : {&save_mean, &save_invstd}) {

@@ -74,7 +74,7 @@ Tensor binomial(const Tensor& count, const Tensor& p, Generator generator) {
 }
 
 Tensor standard_gamma_grad(const Tensor& alpha, const Tensor& sample) {
-  Tensor result;
+  Tensor result = at::empty(alpha.sizes(), alpha.options());
   auto iter = at::TensorIteratorConfig().add_output(result).add_const_input(alpha).add_const_input(sample).build();
   check_dtype(is_wide_float(iter.dtype()), "_standard_gamma_grad_cpu", iter.dtype());
   if (iter.numel() != 0) {
@@ -86,7 +86,7 @@ Tensor standard_gamma_grad(const Tensor& alpha, const Tensor& sample) {
 }
 
 Tensor dirichlet_grad(const Tensor& x, const Tensor& alpha, const Tensor& total) {
-  Tensor result;
+  Tensor result = at::empty(x.sizes(), x.options());
   auto iter = at::TensorIteratorConfig()
                   .add_output(result)
                   .add_const_input(x)

@@ -201,14 +201,32 @@ struct ExtremumDim : Meta {
   }
 };
 
+// What a search for the largest number, or the smallest, begins with.
+at::Scalar worst(bool max, at::ScalarType type) {
+  constexpr double infinity = std::numeric_limits<double>::infinity();
+  if (at::isFloatingType(type)) return max ? -infinity : infinity;
+  if (type == at::kBool) return !max;
+  at::Scalar result;
+  AT_DISPATCH_INTEGRAL_TYPES(type, "worst", [&] {
+    using Limits = std::numeric_limits<scalar_t>;
+    result = max ? Limits::lowest() : Limits::max();
+  });
+  return result;
+}
+
 template <ReduceOp op>
 void extremum_all(at::Tensor& result, const at::Tensor& self) {
-  TORCH_CHECK(self.numel() > 0, op == ReduceOp::max ? "max" : "min",
-              "(): Expected reduction dim to be specified for input.numel() == 0. Specify the reduction dim with the "
-              "'dim' argument.");
   const bool max = op == ReduceOp::max;
-  named(max ? "max" : "min", max ? "max_all" : "min_all",
-        [&] { reduce(op, self, std::nullopt, false, self.scalar_type(), {}, result); });
+  const at::ScalarType type = self.scalar_type();
+  named(max ? "max" : "min", max ? "max_all" : "min_all", [&] {
+    if (self.numel() > 0) return reduce(op, self, std::nullopt, false, type, {}, result);
+    // Native's CPU comes here with nothing where the call has out=.
+    TORCH_CHECK(backend().synchronous(), max ? "max" : "min",
+                "(): Expected reduction dim to be specified for input.numel() == 0. Specify the reduction dim with the "
+                "'dim' argument.");
+    if (at::isComplexType(type) || is_rare_or_float8(type)) throw NoKernel(max ? "max" : "min", type);
+    result.fill_(worst(max, type));
+  });
 }
 
 template <ReduceOp op>

@@ -29,9 +29,20 @@ Tensor quantile(const Tensor& self, const Tensor& q, std::optional<int64_t> dim,
   return composite(self, q, dim, keepdim, interpolation);
 }
 
+using OutComposite = Tensor&(const Tensor&, const Tensor&, std::optional<int64_t>, bool, std::string_view, Tensor&);
+
+template <OutComposite* composite>
+Tensor& quantile_out(const Tensor& self, const Tensor& q, std::optional<int64_t> dim, bool keepdim,
+                     std::string_view interpolation, Tensor& out) {
+  check_range(self, q);
+  return composite(self, q, dim, keepdim, interpolation, out);
+}
+
 void table(const Operators& m) {
   m.impl("quantile", TORCH_FN(quantile<at::native::quantile>));
   m.impl("nanquantile", TORCH_FN(quantile<at::native::nanquantile>));
+  m.impl("quantile.out", TORCH_FN(quantile_out<at::native::quantile_out>));
+  m.impl("nanquantile.out", TORCH_FN(quantile_out<at::native::nanquantile_out>));
 }
 MT_OPERATORS(aten, PrivateUse1, m) { table(m); }
 MT_OPERATORS(aten, AutogradPrivateUse1, m) { table(m); }

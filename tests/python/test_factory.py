@@ -68,7 +68,8 @@ def test_windows(window, dtype):
         for periodic in (True, False):
             both(lambda d: make(length, periodic, dtype=dtype, device=d), exact=False, rtol=TOLERANCE[dtype], atol=1e-6)
     if window == "kaiser":
-        both(lambda d: make(9, True, 3.0, dtype=dtype, device=d), exact=False, rtol=TOLERANCE[dtype], atol=1e-6)
+        for beta in (3.0, 0.0, -2.0):
+            both(lambda d: make(9, True, beta, dtype=dtype, device=d), exact=False, rtol=TOLERANCE[dtype], atol=1e-6)
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.int64, torch.bool, torch.bfloat16, torch.complex64])

@@ -260,6 +260,7 @@ def test_multi_margin_errors():
     x, t = data((4, 5)), torch.tensor([0, 1, 2, 4])
     same_error(lambda x, t: F.multi_margin_loss(x, t), x, t + 1)
     same_error(lambda x, t: F.multi_margin_loss(x, t, p=3), x, t)
+    same_error(lambda x, t: torch.ops.aten.multi_margin_loss(x, t, 3), x, t)
     same_error(lambda x, t: F.multi_margin_loss(x, t), x.bfloat16(), t)
     same_error(lambda x, t: F.multi_margin_loss(x, t), x, t.int())
     same_error(lambda x, t: F.multi_margin_loss(x, t), x, t[:3])

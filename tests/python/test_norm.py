@@ -195,7 +195,7 @@ def test_batch_norm_running_stats_keep_their_layout():
     storage = torch.zeros(10, device=DEVICE)
     mean = storage[::2]
     x = torch.randn(8, 5) + 2
-    F.batch_norm(x.to(DEVICE), mean, None, training=True, momentum=1.0)
+    F.batch_norm(x.to(DEVICE), mean, torch.ones(5, device=DEVICE), training=True, momentum=1.0)
     close(mean, x.mean(0), torch.float32)
     assert torch.equal(storage[1::2].cpu(), torch.zeros(5))
 
@@ -269,6 +269,10 @@ def test_batch_norm_errors():
     same_error(lambda x: F.batch_norm(x, None, None, training=True), x.int())
     same_error(lambda x: F.batch_norm(x, None, None), x)
     same_error(lambda x: torch.native_batch_norm(x, None, None, None, None, True, 0.1, 1e-5), x[:0])
+    for mean, var in ((m.to(DEVICE), None), (None, v.to(DEVICE))):
+        for norm in (F.batch_norm, F.instance_norm):
+            with pytest.raises(ValueError, match="must either both be None or neither be None"):
+                norm(x.to(DEVICE), mean, var, None, None, True)
     with pytest.raises(RuntimeError, match="must be defined"):  # native crashes here
         torch.native_batch_norm(x.to(DEVICE), None, None, None, None, False, 0.1, 1e-5)
 

@@ -212,6 +212,10 @@ def test_empty_and_scalar():
             check(lambda x: f(x), t)
         check(lambda x: torch.count_nonzero(x, dim=dim), t)
     check(lambda x: x.max(0), torch.empty(3, 0))
+    if not ASYNCHRONOUS:
+        for dtype in (*FLOATS, *INTS, torch.bool):
+            for f in (torch.max, torch.min):
+                check(lambda x, f=f: f(x, out=x.new_zeros(())), torch.empty(0, 3, dtype=dtype))
     scalar = torch.tensor(3.5)
     for name in ("sum", "mean", "prod", "max", "min", "argmax", "amax", "any", "all", "aminmax", "norm"):
         check(lambda x: getattr(torch, name)(x), scalar)

@@ -135,6 +135,12 @@ def test_gamma_gradient():
         check(torch._standard_gamma_grad, alpha.to(dtype), sample, rtol=tolerance, atol=1e-30)
 
 
+def test_gradients_of_samples_are_contiguous():
+    x = torch.rand(2, 3, 4).permute(2, 1, 0)
+    check(torch._standard_gamma_grad, x, x)
+    check(torch._dirichlet_grad, x, x, x + 1, rtol=1e-4, atol=1e-5)
+
+
 def test_dirichlet_gradient():
     # Native computes parts of this in single precision when the tensors are; both are held to double.
     torch.manual_seed(0)

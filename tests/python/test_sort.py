@@ -243,6 +243,9 @@ def test_unique(dtype):
     for dim in (0, 1, 2):
         check(lambda x: torch.unique(x, dim=dim, return_inverse=True, return_counts=True), small)
         check(lambda x: torch.unique_consecutive(x, dim=dim, return_inverse=True, return_counts=True), small)
+        if not ASYNCHRONOUS:  # native's CPU counts without being asked
+            check(lambda x: torch.ops.aten.unique_dim(x, dim), small)
+            check(lambda x: torch.ops.aten.unique_dim_consecutive(x, dim), small)
     check(lambda x: torch.unique(x, return_inverse=True, return_counts=True), torch.empty(0, dtype=dtype))
     check(lambda x: torch.unique(x, dim=0), torch.empty(0, 3, dtype=dtype))
 
@@ -445,6 +448,7 @@ def test_quantile_of_a_tensor_of_fractions(function, q):
             check(lambda x, q: function(x, q, dim), x.clone().requires_grad_(), q)
         elif not ASYNCHRONOUS:  # a GPU would have to be waited for, so native does not look there either
             check_error(lambda x, q: function(x, q, dim), x, q)
+            check_error(lambda x, q: function(x, q, dim, out=q.new_empty(0)), x, q)
     check_error(lambda x: function(x, torch.tensor([0.5], dtype=torch.float64, device=x.device)), x)
 
 
