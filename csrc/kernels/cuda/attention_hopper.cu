@@ -49,7 +49,8 @@ __device__ __forceinline__ void exponentials(float (&score)[kKeys / 2], Rows& ro
     highest = fmaxf(highest, __shfl_xor_sync(0xffffffffu, highest, 2));
     // A row that has met nothing yet: its exponentials are zeros, not exp(-inf + inf).
     const float reference = highest == -INFINITY ? 0.0f : highest * scale;
-    rows.shrink[h] = power_of_two(rows.high[h] * scale - reference);
+    // Rounded as the reference was: what a fused product leaves of equal ones would add up from step to step.
+    rows.shrink[h] = power_of_two(__fmul_rn(rows.high[h], scale) - reference);
     rows.high[h] = highest;
     float total[2] = {0, 0};
 #pragma unroll

@@ -123,7 +123,8 @@ __global__ void __launch_bounds__(Warps * 32)
         highest = fmaxf(highest, __shfl_xor_sync(0xffffffffu, highest, 2));
         // A row that has met nothing yet: its exponentials are zeros, not exp(-inf + inf).
         const float reference = highest == -INFINITY ? 0.0f : highest * scale;
-        const float shrink = power_of_two(high[x][h] * scale - reference);
+        // Rounded as the reference was: what a fused product leaves of equal ones would add up from step to step.
+        const float shrink = power_of_two(__fmul_rn(high[x][h], scale) - reference);
         high[x][h] = highest;
         float total = 0;
 #pragma unroll

@@ -9,8 +9,8 @@ namespace attention {
 
 // What a block holds of both sides has to fit into shared memory, and what a warp holds into registers: floats are
 // twice as large, and split into two parts.
-template <class S>
-constexpr int kStep = std::is_same_v<S, float> ? 32 : 64;
+template <class S, int D>
+constexpr int kStep = std::is_same_v<S, float> && D > 64 ? 32 : 64;
 template <class S, int D>
 constexpr int kForwardTiles = std::is_same_v<S, float> && D > 64 ? 1 : 2;
 
@@ -27,8 +27,8 @@ void start_forward(const AttentionArgs& a, Storage types, const AttentionOperand
   attention_by_shape(a, types, [&](auto tag, auto columns, auto drops) {
     using S = typename decltype(tag)::type;
     constexpr int D = decltype(columns)::value, kTiles = kForwardTiles<S, D>, kWarps = 8 / kTiles;
-    using Shape = ForwardShape<S, D, kStep<S>, kWarps, kTiles>;
-    start(&forward_kernel<S, D, kStep<S>, kWarps, kTiles, decltype(drops)::value>, a.queries, Shape::kQueries,
+    using Shape = ForwardShape<S, D, kStep<S, D>, kWarps, kTiles>;
+    start(&forward_kernel<S, D, kStep<S, D>, kWarps, kTiles, decltype(drops)::value>, a.queries, Shape::kQueries,
           a.batch * a.heads, kWarps, Shape::kBytes, a, out, lse);
   });
 }
@@ -37,12 +37,12 @@ template <class Storage>
 void start_backward(const AttentionArgs& a, Storage types, const AttentionGradients& g, const float* delta) {
   attention_by_shape(a, types, [&](auto tag, auto columns, auto drops) {
     using S = typename decltype(tag)::type;
-    constexpr int D = decltype(columns)::value, bytes = BackwardShape<S, D, kStep<S>>::kBytes;
+    constexpr int D = decltype(columns)::value, bytes = BackwardShape<S, D, kStep<S, D>>::kBytes;
     constexpr bool kDrops = decltype(drops)::value;
-    start(&query_gradient<S, D, kStep<S>, kDrops>, a.queries, kBackwardRows, a.batch * a.heads, kBackwardWarps, bytes,
+    start(&query_gradient<S, D, kStep<S, D>, kDrops>, a.queries, kBackwardRows, a.batch * a.heads, kBackwardWarps,
+          bytes, a, g, delta);
+    start(&key_gradient<S, D, kStep<S, D>, kDrops>, a.keys, kBackwardRows, a.batch * a.kv_heads, kBackwardWarps, bytes,
           a, g, delta);
-    start(&key_gradient<S, D, kStep<S>, kDrops>, a.keys, kBackwardRows, a.batch * a.kv_heads, kBackwardWarps, bytes, a,
-          g, delta);
   });
 }
 

@@ -33,9 +33,10 @@ bool reaches(int device, int peer) noexcept;
 struct Fault {
   unsigned claimed;
   unsigned ready;
-  const char* what;  // a host string: the operator, or the whole message when size is negative
+  const char* what;  // a host string: the operator, or the message when size is negative
   int64_t index, size;
 };
+inline constexpr int64_t kMessage = -1, kMessageAndNumber = -2;  // sizes of faults that are no bad indices
 // Where kernels that this thread launches report. For the launch at hand: it is another one in a backward pass.
 Fault* fault_record();
 // Raises a fault that was reported, if any, and clears it: of this thread's kernels first. Call when the device is
@@ -53,8 +54,11 @@ __device__ inline void report_fault(Fault* fault, const char* what, int64_t inde
   __threadfence_system();
   *reinterpret_cast<volatile unsigned*>(&fault->ready) = 1;
 }
-// A fault that is no bad index: `message` becomes a RuntimeError.
-__device__ inline void report_fault(Fault* fault, const char* message) { report_fault(fault, message, 0, -1); }
+// A fault that is no bad index: `message` becomes a RuntimeError, with the number that was found at its end.
+__device__ inline void report_fault(Fault* fault, const char* message) { report_fault(fault, message, 0, kMessage); }
+__device__ inline void report_fault(Fault* fault, const char* message, int64_t found) {
+  report_fault(fault, message, found, kMessageAndNumber);
+}
 #endif
 
 }  // namespace minitorch::cuda

@@ -83,7 +83,7 @@ thread_local Place place;
 
 [[noreturn]] void raise(const Fault& fault) {
   if (fault.size < 0)
-    throw std::runtime_error(std::string(fault.what) +
+    throw std::runtime_error(fault.what + (fault.size == kMessageAndNumber ? std::to_string(fault.index) : "") +
                              " (found by the device; the call that caused it was made before this one)");
   index_fault(fault.what, fault.index, fault.size);
 }
