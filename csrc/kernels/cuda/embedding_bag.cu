@@ -60,8 +60,7 @@ struct OffsetFaults {  // texts that the host reads: they cannot be literals of 
   cuda::Fault* record = cuda::fault_record();
   const char* first =
       "offsets[0] has to be 0, i.e., the first sequence in the mini-batch has to start from position 0. However, got ";
-  const char* order = "embedding_bag: offsets must not decrease, but do so at ";
-  const char* length = "embedding_bag: offsets must not pass input's length, but got ";
+  const char* order = "embedding_bag: offsets must not decrease or pass input's length, but one is ";
 };
 
 // What does not depend on the column: a warp a bag.
@@ -77,10 +76,10 @@ __global__ void __launch_bounds__(kThreads)
       const int64_t next = b + 1 == a.bags && a.end == kNextOffset ? a.offsets[b + 1] : offset;
       if (b == 0 && offset != 0) {
         cuda::report_fault(faults.record, faults.first, offset);
-      } else if (const int64_t most = max(offset, next); most > a.count) {
-        cuda::report_fault(faults.record, faults.length, most);
-      } else if (offset < least || next < offset) {
-        cuda::report_fault(faults.record, faults.order, offset < least ? offset : next);
+      } else if (offset < least || offset > a.count) {
+        cuda::report_fault(faults.record, faults.order, offset);
+      } else if (next < offset || next > a.count) {
+        cuda::report_fault(faults.record, faults.order, next);
       }
     }
     for (int64_t i = begin + lane; i < end; i += 32) {
