@@ -68,6 +68,11 @@ def init() -> None:
     """Does nothing: the device is ready when the package is imported."""
 
 
+# PyTorch calls it before the first use of a device, and takes a device without it for one that is never in use: then
+# torch.accelerator.synchronize() would not wait.
+_lazy_init = init
+
+
 def device_count() -> int:
     """Number of minitorch devices."""
     return _C.device_count()

@@ -50,6 +50,16 @@ ELSEWHERE = {
 }
 
 
+def test_pytorch_learns_of_the_first_use():
+    """Else it takes the device for unused, and torch.accelerator.synchronize() does not wait for it."""
+    code = (
+        "import torch; from minitorch_backend import device; begun = []; device._lazy_init = lambda: begun.append(1); "
+        "torch.ones(2, device='minitorch'); torch.accelerator.synchronize(); "
+        "torch.ones(2, device='minitorch'); assert begun == [1], begun"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True, cwd=".")
+
+
 @pytest.mark.parametrize("module", [torch.cuda, torch.xpu])
 def test_scripts_find_what_other_devices_have(module):
     kinds = ("Tensor", "Storage")  # the typed classes of old

@@ -47,6 +47,22 @@ def test_a_bad_index_is_raised_in_the_thread_of_the_call_also_if_another_waits_f
 
 
 @overlapping
+@pytest.mark.parametrize(
+    "wait",
+    [
+        lambda y: y.sum().item(), lambda y: y.cpu(), lambda y: y.nonzero(), lambda y: y[y > 0], lambda y: y.unique(),
+        lambda y: torch.accelerator.synchronize(), lambda y: torch.minitorch.current_stream().synchronize(),
+        lambda y: torch.minitorch.current_stream().record_event().synchronize(), lambda y: torch.equal(y, y),
+        lambda y: torch.linalg.matrix_exp(y.expand(2, 2)),
+    ],
+)  # fmt: skip
+def test_whatever_waits_raises_it(bad_lookup, wait):
+    with pytest.raises(IndexError, match="index_select: index 7"):
+        wait(bad_lookup())
+    assert wait_and_catch() is None
+
+
+@overlapping
 def test_each_thread_is_told_of_its_own_bad_index_first(bad_lookup):
     x, i = torch.arange(5.0, device=DEVICE), torch.tensor([9], device=DEVICE)
 

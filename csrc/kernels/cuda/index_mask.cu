@@ -162,9 +162,7 @@ void nonzero_plan(const TensorView& input, NonzeroPlan& plan) {
   count_chunks<<<plan.chunks, 1024, 0, stream>>>(mask_args(input, plan, nullptr), counts.get<int64_t>());
   cuda::check_launch("counting nonzero elements");
   int64_t host[NonzeroPlan::kMaxChunks];
-  cuda::check(cudaMemcpyAsync(host, counts.get(), plan.chunks * sizeof(int64_t), cudaMemcpyDeviceToHost, stream),
-              "reading the number of nonzero elements");
-  cuda::check(cudaStreamSynchronize(stream), "counting nonzero elements");
+  cuda::read_back(host, counts.get(), plan.chunks * int64_t{sizeof(int64_t)}, "reading the number of nonzero elements");
   for (int c = 0; c < plan.chunks; c++) plan.before[c + 1] = plan.before[c] + host[c];
 }
 

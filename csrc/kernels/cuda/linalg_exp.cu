@@ -59,9 +59,7 @@ void exponential(const Mat<T>& a) {
   count_halvings<T><<<static_cast<unsigned>(count), kThreads, 0, stream>>>(a, halvings);
   cuda::check_launch("launching matrix_exp");
   std::vector<int> known(static_cast<size_t>(count));
-  cuda::check(cudaMemcpyAsync(known.data(), halvings, known.size() * sizeof(int), cudaMemcpyDeviceToHost, stream),
-              "reading norms");
-  cuda::check(cudaStreamSynchronize(stream), "waiting for norms");
+  cuda::read_back(known.data(), halvings, count * int64_t{sizeof(int)}, "reading norms");
   const int most = *std::max_element(known.begin(), known.end());
 
   const Matrices<D> memory_x(n, n, count), memory_2(n, n, count), memory_4(n, n, count), memory_6(n, n, count),

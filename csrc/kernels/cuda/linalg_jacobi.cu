@@ -111,8 +111,7 @@ void orthogonalise(const Mat<D>& b, const Mat<D>& v, Limits limits, int* offs) {
     for (int64_t round = 0; round < 2 * pairs - 1; round++)
       rotate_round<D><<<grid, kPairThreads, 0, stream>>>(b, v, round, pairs, limits, offs);
     cuda::check_launch("launching rotations");
-    cuda::check(cudaMemcpyAsync(met.data(), offs, bytes, cudaMemcpyDeviceToHost, stream), "reading flags");
-    cuda::check(cudaStreamSynchronize(stream), "waiting for rotations");
+    cuda::read_back(met.data(), offs, static_cast<int64_t>(bytes), "reading flags");
     if (std::all_of(met.begin(), met.end(), [](int off) { return off == 0; })) return;
   }
 }

@@ -183,8 +183,7 @@ void unpack_pivots(const PointwiseView& v, int64_t n, int64_t largest, bool* val
   cuda::check(cudaMemsetAsync(flag.get(), 0, sizeof(int), stream), "clearing a flag");
   follow_pivots<<<grid_for(v.numel), kThreads, 0, stream>>>(a, n, largest, flag.get<int>());
   cuda::check_launch("launching unpack_pivots");
-  cuda::check(cudaMemcpyAsync(&invalid, flag.get(), sizeof(int), cudaMemcpyDeviceToHost, stream), "reading a flag");
-  cuda::check(cudaStreamSynchronize(stream), "waiting for pivots");
+  cuda::read_back(&invalid, flag.get(), sizeof(int), "reading a flag");
   *valid = invalid == 0;
 }
 

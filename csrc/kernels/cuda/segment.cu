@@ -202,8 +202,7 @@ void segment_bounds(const SegmentBoundsArgs& a) {
   kernel<<<static_cast<unsigned>(std::min<int64_t>(a.outer, int64_t{1} << 20)), kThreads, 0, stream>>>(
       a, segments, failed.get<bool>());
   cuda::check_launch("launching the bounds of segments");
-  cuda::check(cudaMemcpyAsync(a.failed, failed.get(), 1, cudaMemcpyDeviceToHost, stream), "reading a flag");
-  cuda::check(cudaStreamSynchronize(stream), "reading a flag");
+  cuda::read_back(a.failed, failed.get(), 1, "reading a flag");
 }
 
 MT_REGISTER_KERNEL(segment_reduce_kernel, &segment_reduce);

@@ -360,6 +360,13 @@ void fail(cudaError_t error, const char* what) {
   throw std::runtime_error(text);
 }
 
+void read_back(void* to, const void* from, int64_t bytes, const char* what) {
+  const cudaStream_t stream = current_stream();
+  check(cudaMemcpyAsync(to, from, static_cast<size_t>(bytes), cudaMemcpyDeviceToHost, stream), what);
+  check(cudaStreamSynchronize(stream), what);
+  raise_fault();
+}
+
 void check_launch(const char* kernel, const char* which) {
   static const bool blocking = environment().launch_blocking;
   cudaError_t error = cudaGetLastError();

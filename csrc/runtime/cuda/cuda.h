@@ -43,6 +43,8 @@ Fault* fault_record();
 // known to have finished.
 void raise_fault();
 void raise_own_fault();  // none of other threads' kernels
+// Copies to the host what kernels of the current stream computed, and waits for it, as a synchronisation does.
+void read_back(void* to, const void* from, int64_t bytes, const char* what);
 
 #if defined(__CUDACC__)
 // `what` is a pointer to a string in host memory.
