@@ -44,15 +44,14 @@ Tensor& masked_fill_with_tensor(Tensor& self, const Tensor& mask, const Tensor& 
                      !value.is_neg() && !value.is_conj() && mask.scalar_type() == at::kBool &&
                      at::has_internal_overlap(self) != at::MemOverlap::Yes && self.numel() != 0;
   if (!stays) return at::native::masked_fill__cpu(self, mask, value);
-  const auto flags = at::expand_inplace(self, mask, "masked_fill_");
-  at::assert_no_partial_overlap(self, *flags);
+  at::assert_no_partial_overlap(self, mask);
   check_allocated(value);
   auto iter = at::TensorIteratorConfig()
                   .set_check_mem_overlap(false)
                   .check_all_same_dtype(false)
                   .resize_outputs(false)
                   .add_output(self)
-                  .add_const_input(*flags)
+                  .add_const_input(mask)
                   .build();
   masked_fill_with_element_kernel(view_of(iter), static_cast<const char*>(value.const_data_ptr()));
   return self;
