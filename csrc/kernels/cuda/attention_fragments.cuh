@@ -68,7 +68,7 @@ __device__ __forceinline__ uint32_t place(uint32_t panel, int line, int odd, int
          static_cast<uint32_t>(lines * (P::kChunks * 16) + even / 8 * 128);
 }
 
-// Rows from `row` on of a panel that runs along k, from `k` on. `first`: a row of this warp, a multiple of 16.
+// Rows from `row`, a multiple of 16, on of a panel that runs along k, from `k` on.
 template <class P, class S>
 __device__ __forceinline__ void load_left(Fragment<S>& to, uint32_t panel, int row, int k) {
   if constexpr (std::is_same_v<S, float>) {
