@@ -65,6 +65,7 @@ struct Memory {
     std::uniform_int_distribution<int> d(-8, 8);
     for (T& x : data) x = is_floating_v<T> ? static_cast<T>(static_cast<float>(d(gen)) / 4) : static_cast<T>(d(gen));
   }
+  char* pointer() { return reinterpret_cast<char*>(data.data()); }
 };
 
 ConvTensor layout(char* data, int64_t channels, const int64_t* s, bool channels_last) {
@@ -73,28 +74,46 @@ ConvTensor layout(char* data, int64_t channels, const int64_t* s, bool channels_
   return {data, {channels * positions, positions, s[1] * s[2], s[2], 1}};
 }
 
-// Values are small multiples of 1/16, so that every sum is exact and results agree to the last bit.
+// A case's arguments and random tensors. Values are small multiples of 1/16, so that every sum is exact and results
+// agree to the last bit.
+template <class T>
+struct Problem {
+  ConvArgs a;
+  Memory<T> input, output, weight;
+
+  Problem(const Case& c, bool channels_last, std::mt19937& gen)
+      : a(args_of(c)),
+        input(c.batch * c.in * product(a.in_size), gen),
+        output(c.batch * c.out * product(a.out_size), gen),
+        weight(c.out * c.in / c.groups * product(a.kernel), gen) {
+    a.dtype = dtype_of<T>;
+    a.input = layout(input.pointer(), c.in, a.in_size, channels_last);
+    a.output = layout(output.pointer(), c.out, a.out_size, channels_last);
+    a.weight = layout(weight.pointer(), c.in / c.groups, a.kernel, channels_last);
+  }
+
+ private:
+  static int64_t product(const int64_t (&sizes)[3]) { return sizes[0] * sizes[1] * sizes[2]; }
+  static ConvArgs args_of(const Case& c) {
+    ConvArgs a;
+    a.batch = c.batch, a.groups = c.groups, a.in_channels = c.in, a.out_channels = c.out;
+    for (int d = 0; d < 3; d++) {
+      a.in_size[d] = c.size[d], a.kernel[d] = c.kernel[d], a.stride[d] = c.stride[d];
+      a.padding[d] = c.padding[d], a.dilation[d] = c.dilation[d];
+      a.out_size[d] = (c.size[d] + 2 * c.padding[d] - c.dilation[d] * (c.kernel[d] - 1) - 1) / c.stride[d] + 1;
+    }
+    return a;
+  }
+};
+
 template <class T>
 void check(const Case& c, bool channels_last, bool bias, bool tf32 = false) {
   std::mt19937 gen(7);
-  ConvArgs a;
+  Problem<T> problem(c, channels_last, gen);
+  auto& [a, input, output, weight] = problem;
+  Memory<T> added(std::max(c.in, c.out), gen);
   a.tf32 = tf32;
-  a.dtype = dtype_of<T>;
-  a.batch = c.batch, a.groups = c.groups, a.in_channels = c.in, a.out_channels = c.out;
-  int64_t in = 1, out = 1, taps = 1;
-  for (int d = 0; d < 3; d++) {
-    a.in_size[d] = c.size[d], a.kernel[d] = c.kernel[d], a.stride[d] = c.stride[d];
-    a.padding[d] = c.padding[d], a.dilation[d] = c.dilation[d];
-    a.out_size[d] = (c.size[d] + 2 * c.padding[d] - c.dilation[d] * (c.kernel[d] - 1) - 1) / c.stride[d] + 1;
-    in *= a.in_size[d], out *= a.out_size[d], taps *= a.kernel[d];
-  }
-  Memory<T> input(c.batch * c.in * in, gen), output(c.batch * c.out * out, gen);
-  Memory<T> weight(c.out * c.in / c.groups * taps, gen), added(std::max(c.in, c.out), gen);
-  const auto pointer = [](Memory<T>& m) { return reinterpret_cast<char*>(m.data.data()); };
-  a.input = layout(pointer(input), c.in, a.in_size, channels_last);
-  a.output = layout(pointer(output), c.out, a.out_size, channels_last);
-  a.weight = layout(pointer(weight), c.in / c.groups, a.kernel, channels_last);
-  a.bias = bias ? pointer(added) : nullptr;
+  a.bias = bias ? added.pointer() : nullptr;
   for (int which = 0; which < 3; which++) {
     Memory<T>& result = which == 0 ? output : which == 1 ? input : weight;
     const Vector<T> before = result.data;
@@ -141,21 +160,8 @@ TEST(ConvolutionFloat, RoundedFactorsMatchTheDefinition) {
 // Every part by itself gives the same values; gradients of the weight, whose sums are exact, add up.
 void check_parts(const Case& c, int d, int64_t length) {
   std::mt19937 gen(8);
-  ConvArgs a;
-  a.batch = c.batch, a.groups = c.groups, a.in_channels = c.in, a.out_channels = c.out;
-  int64_t in = 1, out = 1, taps = 1;
-  for (int k = 0; k < 3; k++) {
-    a.in_size[k] = c.size[k], a.kernel[k] = c.kernel[k], a.stride[k] = c.stride[k];
-    a.padding[k] = c.padding[k], a.dilation[k] = c.dilation[k];
-    a.out_size[k] = (c.size[k] + 2 * c.padding[k] - c.dilation[k] * (c.kernel[k] - 1) - 1) / c.stride[k] + 1;
-    in *= a.in_size[k], out *= a.out_size[k], taps *= a.kernel[k];
-  }
-  Memory<float> input(c.batch * c.in * in, gen), output(c.batch * c.out * out, gen);
-  Memory<float> weight(c.out * c.in / c.groups * taps, gen);
-  const auto pointer = [](Memory<float>& m) { return reinterpret_cast<char*>(m.data.data()); };
-  a.input = layout(pointer(input), c.in, a.in_size, false);
-  a.output = layout(pointer(output), c.out, a.out_size, false);
-  a.weight = layout(pointer(weight), c.in / c.groups, a.kernel, false);
+  Problem<float> problem(c, false, gen);
+  auto& [a, input, output, weight] = problem;
   for (const ConvPass pass : {ConvPass::forward, ConvPass::backward_input, ConvPass::backward_weight}) {
     const auto run = [&](const ConvArgs& args) {
       pass == ConvPass::forward          ? conv_forward_kernel(args)
