@@ -17,6 +17,7 @@
 #include "ops/float8.h"
 #include "ops/index_common.h"
 #include "ops/opaque.h"
+#include "ops/reduce.h"
 
 namespace minitorch {
 namespace {
@@ -316,17 +317,10 @@ struct IndexReduce : at::meta::structured_index_reduce {
   static at::Scalar initial_value(ReductionType op, at::ScalarType dtype) {
     if (op == ReductionType::PROD) return 1;
     if (op == ReductionType::SUM || op == ReductionType::MEAN) return 0;
-    const bool lowest = op == ReductionType::MAX;
-    if (at::isFloatingType(dtype)) {
-      const double infinity = std::numeric_limits<double>::infinity();
-      return lowest ? -infinity : infinity;
-    }
-    at::Scalar value;
-    AT_DISPATCH_INTEGRAL_TYPES(dtype, "index_reduce", [&] {
-      using Limits = std::numeric_limits<scalar_t>;
-      value = static_cast<int64_t>(lowest ? Limits::lowest() : Limits::max());
-    });
-    return value;
+    const bool integral = at::isIntegralType(dtype, false) && !c10::isBarebonesUnsignedType(dtype);
+    TORCH_CHECK_NOT_IMPLEMENTED(integral || at::isFloatingType(dtype), "\"index_reduce\" not implemented for '",
+                                toString(dtype), "'");
+    return extremum_of_nothing(op == ReductionType::MAX, dtype);
   }
 };
 

@@ -72,6 +72,17 @@ void reduce(ReduceOp op, const at::Tensor& self, at::OptionalIntArrayRef dims, b
   reduce_kernel(op, view, params);
 }
 
+at::Scalar extremum_of_nothing(bool max, at::ScalarType type) {
+  constexpr double infinity = std::numeric_limits<double>::infinity();
+  if (at::isFloatingType(type)) return max ? -infinity : infinity;
+  at::Scalar result;
+  AT_DISPATCH_INTEGRAL_TYPES(type, "extremum_of_nothing", [&] {
+    using Limits = std::numeric_limits<scalar_t>;
+    result = max ? Limits::lowest() : Limits::max();
+  });
+  return result;
+}
+
 namespace {
 
 void run(ReduceOp op, const at::TensorIterator& iter, const ReduceParams& params = {}) {
@@ -201,19 +212,6 @@ struct ExtremumDim : Meta {
   }
 };
 
-// What a search for the largest number, or the smallest, begins with.
-at::Scalar worst(bool max, at::ScalarType type) {
-  constexpr double infinity = std::numeric_limits<double>::infinity();
-  if (at::isFloatingType(type)) return max ? -infinity : infinity;
-  if (type == at::kBool) return !max;
-  at::Scalar result;
-  AT_DISPATCH_INTEGRAL_TYPES(type, "worst", [&] {
-    using Limits = std::numeric_limits<scalar_t>;
-    result = max ? Limits::lowest() : Limits::max();
-  });
-  return result;
-}
-
 template <ReduceOp op>
 void extremum_all(at::Tensor& result, const at::Tensor& self) {
   const bool max = op == ReduceOp::max;
@@ -225,7 +223,7 @@ void extremum_all(at::Tensor& result, const at::Tensor& self) {
                 "(): Expected reduction dim to be specified for input.numel() == 0. Specify the reduction dim with the "
                 "'dim' argument.");
     if (at::isComplexType(type) || is_rare_or_float8(type)) throw NoKernel(max ? "max" : "min", type);
-    result.fill_(worst(max, type));
+    result.fill_(type == at::kBool ? at::Scalar(!max) : extremum_of_nothing(max, type));
   });
 }
 
