@@ -22,7 +22,7 @@ MT_INLINE void copy_short(char* to, const char* from, int64_t bytes) {
     for_each_piece<64>(bytes, [&](int64_t i) { memcpy(to + i, from + i, 64); });
   else if (bytes >= 16)
     for_each_piece<16>(bytes, [&](int64_t i) { memcpy(to + i, from + i, 16); });
-  else
+  else if (bytes > 0)
     memcpy(to, from, bytes);
 }
 

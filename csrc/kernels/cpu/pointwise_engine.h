@@ -23,6 +23,7 @@ inline constexpr int64_t kBlock = 512;  // elements; 4 operands of 8 bytes take 
 // Calls f(ptrs, n) for each piece of a row (dimension 0) among the elements [begin, end) of the view, in order.
 template <class F>
 inline void for_each_row_in(const PointwiseView& v, int64_t begin, int64_t end, const F& f) {
+  if (begin == end) return;  // a view without elements has sizes that nothing can be divided by
   const int operands = v.num_operands;
   int64_t index[kMaxDims];
   char* ptrs[kMaxOperands];

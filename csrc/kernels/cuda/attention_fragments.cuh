@@ -106,18 +106,19 @@ __device__ __forceinline__ void load_right(Fragment<S>& to, uint32_t panel, int 
 
 // Accumulators (of 16 rows x 8 columns each) from tile y on as the left operand of a product over their columns. A lane
 // has columns 2 c and 2 c + 1; as floats of k = c and c + 4 they mean other columns than the instruction has them: the
-// right operand comes in the same order.
-template <class S, int N>
+// right operand comes in the same order. Positive: what is negative counts as zero.
+template <class S, bool Positive, int N>
 __device__ __forceinline__ void as_left(Fragment<S>& to, const float (&tiles)[N][4], int y) {
   if constexpr (std::is_same_v<S, float>) {
-    to.set(0, tiles[y][0]);
-    to.set(1, tiles[y][2]);
-    to.set(2, tiles[y][1]);
-    to.set(3, tiles[y][3]);
+    const auto value = [&](int e) { return !Positive || is_kept(tiles[y][e]) ? tiles[y][e] : 0.0f; };
+    to.set(0, value(0));
+    to.set(1, value(2));
+    to.set(2, value(1));
+    to.set(3, value(3));
   } else {
 #pragma unroll
     for (int e = 0; e < 4; e++)
-      to.words[e] = mma::pack_pair<S>(tiles[y + e / 2][e % 2 * 2], tiles[y + e / 2][e % 2 * 2 + 1]);
+      to.words[e] = mma::pack_pair<S, Positive>(tiles[y + e / 2][e % 2 * 2], tiles[y + e / 2][e % 2 * 2 + 1]);
   }
 }
 
@@ -151,21 +152,42 @@ __device__ __forceinline__ float (&one(float (&tiles)[N][4]))[1][N][4] {
   return reinterpret_cast<float (&)[1][N][4]>(tiles);
 }
 
-// What of `sum` is summed apart: sums of floats, and what `multiply` puts into `rest`.
+// N accumulators that products are added to: those of 16-bit floats in place, those of floats apart at first, with what
+// `multiply` puts into `rest`.
+template <class S, int N>
+struct Sums {
+  float (*to)[4];
+  __device__ __forceinline__ void start(float (*sums)[4]) { to = sums; }
+  __device__ __forceinline__ float (&sum(int y))[4] { return to[y]; }
+  __device__ __forceinline__ float (&rest(int y))[4] { return to[y]; }
+  __device__ __forceinline__ void finish() {}
+};
 template <int N>
-struct Apart {
-  float sum[N][4], rest[N][4];
-  __device__ __forceinline__ Apart() {
-    clear(sum);
-    clear(rest);
+struct Sums<float, N> {
+  float (*to)[4];
+  float sums[N][4], rests[N][4];
+  __device__ __forceinline__ void start(float (*sums_of_all)[4]) {
+    to = sums_of_all;
+    clear(sums);
+    clear(rests);
   }
-  __device__ __forceinline__ void add_to(float (*to)[4]) const {
+  __device__ __forceinline__ float (&sum(int y))[4] { return sums[y]; }
+  __device__ __forceinline__ float (&rest(int y))[4] { return rests[y]; }
+  __device__ __forceinline__ void finish() {
 #pragma unroll
     for (int y = 0; y < N; y++)
 #pragma unroll
-      for (int e = 0; e < 4; e++) to[y][e] += sum[y][e] + rest[y][e];
+      for (int e = 0; e < 4; e++) to[y][e] += sums[y][e] + rests[y][e];
   }
 };
+
+// The accumulators y and y + 1 of `into` += left times the right operand.
+template <class S, int N>
+__device__ __forceinline__ void multiply_pair(Sums<S, N>& into, int y, const Fragment<S>& left,
+                                              const Fragment<S>& right) {
+  multiply<false>(into.sum(y), into.rest(y), left, right);
+  multiply<true>(into.sum(y + 1), into.rest(y + 1), left, right);
+}
 
 // sum (16 rows x 8 N, each) += the rows of panel A from `row` on, 16 each, times all lines of panel B transposed, over
 // D columns; those of floats are summed 16 columns at a time.
@@ -186,84 +208,41 @@ __device__ __forceinline__ void multiply_panels(float (&sum)[Tiles][N][4], uint3
       for (int step = 0; step < kSteps; step++) load_right<B, true>(right[step], b, y * 8, k + step * kDepth<S>);
 #pragma unroll
       for (int x = 0; x < Tiles; x++) {
-        if constexpr (std::is_same_v<S, float>) {
-          Apart<2> apart;
+        Sums<S, 2> into;
+        into.start(&sum[x][y]);
 #pragma unroll
-          for (int step = 0; step < kSteps; step++) {
-            multiply<false>(apart.sum[0], apart.rest[0], left[x][step], right[step]);
-            multiply<true>(apart.sum[1], apart.rest[1], left[x][step], right[step]);
-          }
-          apart.add_to(&sum[x][y]);
-        } else {
-          multiply<false>(sum[x][y], sum[x][y], left[x][0], right[0]);
-          multiply<true>(sum[x][y + 1], sum[x][y + 1], left[x][0], right[0]);
-        }
+        for (int step = 0; step < kSteps; step++) multiply_pair(into, 0, left[x][step], right[step]);
+        into.finish();
       }
     }
   }
 }
 
-// Accumulators from tile y on as the left operand; Positive: what is negative counts as zero.
-template <class S, bool Positive, int N>
-__device__ __forceinline__ void take_left(Fragment<S>& to, const float (&tiles)[N][4], int y) {
-  if constexpr (Positive) {
-    constexpr int kTiles = kDepth<S> / 8;
-    float kept[kTiles][4];
-#pragma unroll
-    for (int x = 0; x < kTiles; x++)
-#pragma unroll
-      for (int e = 0; e < 4; e++) kept[x][e] = is_kept(tiles[y + x][e]) ? tiles[y + x][e] : 0.0f;
-    as_left(to, kept, 0);
-  } else {
-    as_left(to, tiles, y);
-  }
-}
-
-// sum (16 x 8 N, each) += left (16 x 8 K, each, accumulators) times the lines of panel B; those of floats are summed
-// apart, a few tiles at a time.
+// sum (16 x 8 N, each) += left (16 x 8 K, each, accumulators) times the lines of panel B; those of floats a few tiles
+// at a time, summed apart. Positive: what is negative on the left counts as zero.
 template <class S, class B, bool Positive = false, int Tiles, int K, int N>
 __device__ __forceinline__ void multiply_left(float (&sum)[Tiles][N][4], const float (&left)[Tiles][K][4], uint32_t b) {
-  if constexpr (std::is_same_v<S, float>) {
-    constexpr int kMost = 4 / Tiles;
+  constexpr int kMost = std::is_same_v<S, float> ? 4 / Tiles : N;
 #pragma unroll
-    for (int y0 = 0; y0 < N; y0 += kMost) {
-      Apart<kMost> apart[Tiles];
+  for (int y0 = 0; y0 < N; y0 += kMost) {
+    Sums<S, kMost> into[Tiles];
 #pragma unroll
-      for (int k = 0; k < K; k++) {
-        Fragment<S> from[Tiles];
+    for (int x = 0; x < Tiles; x++) into[x].start(&sum[x][y0]);
 #pragma unroll
-        for (int x = 0; x < Tiles; x++) take_left<S, Positive>(from[x], left[x], k);
-#pragma unroll
-        for (int y = 0; y < kMost; y += 2) {
-          Fragment<S> right;
-          load_right<B, false>(right, b, (y0 + y) * 8, k * 8);
-#pragma unroll
-          for (int x = 0; x < Tiles; x++) {
-            multiply<false>(apart[x].sum[y], apart[x].rest[y], from[x], right);
-            multiply<true>(apart[x].sum[y + 1], apart[x].rest[y + 1], from[x], right);
-          }
-        }
-      }
-#pragma unroll
-      for (int x = 0; x < Tiles; x++) apart[x].add_to(&sum[x][y0]);
-    }
-  } else {
-#pragma unroll
-    for (int k = 0; k < K; k += 2) {
+    for (int k = 0; k < K; k += kDepth<S> / 8) {
       Fragment<S> from[Tiles];
 #pragma unroll
-      for (int x = 0; x < Tiles; x++) take_left<S, Positive>(from[x], left[x], k);
+      for (int x = 0; x < Tiles; x++) as_left<S, Positive>(from[x], left[x], k);
 #pragma unroll
-      for (int y = 0; y < N; y += 2) {
+      for (int y = 0; y < kMost; y += 2) {
         Fragment<S> right;
-        load_right<B, false>(right, b, y * 8, k * 8);
+        load_right<B, false>(right, b, (y0 + y) * 8, k * 8);
 #pragma unroll
-        for (int x = 0; x < Tiles; x++) {
-          multiply<false>(sum[x][y], sum[x][y], from[x], right);
-          multiply<true>(sum[x][y + 1], sum[x][y + 1], from[x], right);
-        }
+        for (int x = 0; x < Tiles; x++) multiply_pair(into[x], y, from[x], right);
       }
     }
+#pragma unroll
+    for (int x = 0; x < Tiles; x++) into[x].finish();
   }
 }
 

@@ -158,7 +158,8 @@ __global__ void __launch_bounds__(kThreadCount, 1)
   const int64_t q0 = int64_t{gridDim.x - 1 - blockIdx.x} * kMine;
   const int64_t keys = a.causal ? min(a.keys, q0 + kMine) : a.keys;
   const int steps = static_cast<int>((keys + Keys - 1) / Keys);
-  at.init_barriers(kConsumers * 4);
+  // Flags are read by every lane, which says so itself.
+  at.init_barriers(kConsumers * (Drops ? 128 : 4));
   uint32_t* const flags = reinterpret_cast<uint32_t*>(memory + (at.flags - mma::shared_address(memory)));
   Turn<Shape::kStages> turn;
   if (group == 0) {
@@ -232,8 +233,7 @@ __global__ void __launch_bounds__(kThreadCount, 1)
       multiply_lines<S>(result, left, kp);
       hopper::products_commit();
       hopper::products_wait<0>();
-      if constexpr (Drops) __syncwarp();  // its lanes have read flags
-      if (lane == 0) hopper::barrier_arrive(at.empty + turn.stage * 8);
+      if (Drops || lane == 0) hopper::barrier_arrive(at.empty + turn.stage * 8);
       __syncwarp();
     }
     hopper::products_wait<0>();

@@ -37,6 +37,36 @@ __device__ __forceinline__ void scale_scores(const AttentionArgs& a, int64_t bat
       }
 }
 
+// The keys and values that a block's queries meet, a tile of each at a time, brought in by asynchronous copies: two
+// pairs of panels of type P, used in turn.
+template <class S, class P, int Step, int Threads>
+struct KeyTiles {
+  const AttentionArgs& a;
+  const S *k, *v;
+  uint32_t panels;
+  int steps;
+  bool k_vectors, v_vectors;
+  // End: of the block's queries.
+  __device__ __forceinline__ KeyTiles(const AttentionArgs& args, int64_t batch, int64_t head, int64_t end, uint32_t at)
+      : a(args),
+        k(slice<S>(args.k, batch, head / (args.heads / args.kv_heads))),
+        v(slice<S>(args.v, batch, head / (args.heads / args.kv_heads))),
+        panels(at),
+        steps(static_cast<int>(((args.causal ? min(args.keys, end) : args.keys) + Step - 1) / Step)),
+        k_vectors(vectors<S>(args.k)),
+        v_vectors(vectors<S>(args.v)) {}
+  __device__ __forceinline__ uint32_t keys(int step) const { return panels + step % 2 * 2 * P::kBytes; }
+  __device__ __forceinline__ uint32_t values(int step) const { return keys(step) + P::kBytes; }
+  __device__ __forceinline__ void fill(int step) const {
+    if (step < steps) {
+      const int64_t first = int64_t{step} * Step;
+      fill_rows<P, Threads>(keys(step), k + first * a.k.row, a.k.row, a.keys - first, a.head_dim, k_vectors);
+      fill_rows<P, Threads>(values(step), v + first * a.v.row, a.v.row, a.keys - first, a.value_dim, v_vectors);
+    }
+    mma::commit_copies();
+  }
+};
+
 // ---- Forward -------------------------------------------------------------------------------------------------------
 
 // Tiles: 16 rows of queries that a warp has, each. D: columns of a head, rounded up.
@@ -55,29 +85,15 @@ __global__ void __launch_bounds__(Warps * 32)
   using Keys = typename Shape::Keys;
   constexpr int kThreadCount = Warps * 32, kKeyTiles = Step / 8, kColumns = D / 8;
   extern __shared__ __align__(128) char memory[];
-  const uint32_t qs = mma::shared_address(memory), ks = qs + Shape::Queries::kBytes;
+  const uint32_t qs = mma::shared_address(memory);
   const int warp = static_cast<int>(threadIdx.x) / 32, lane = static_cast<int>(threadIdx.x) % 32;
-  const int64_t head = blockIdx.y % a.heads, batch = blockIdx.y / a.heads, kv_head = head / (a.heads / a.kv_heads);
+  const int64_t head = blockIdx.y % a.heads, batch = blockIdx.y / a.heads;
   // Under a causal mask the last queries have the most work: they start first.
   const int64_t q0 = int64_t{gridDim.x - 1 - blockIdx.x} * Shape::kQueries;
-  const S *const q = slice<S>(a.q, batch, head), *const k = slice<S>(a.k, batch, kv_head),
-                 *const v = slice<S>(a.v, batch, kv_head);
-  const bool k_vectors = vectors<S>(a.k), v_vectors = vectors<S>(a.v);
-  const int64_t keys = a.causal ? min(a.keys, q0 + Shape::kQueries) : a.keys;
-  const int steps = static_cast<int>((keys + Step - 1) / Step);
-  const auto fill = [&](int step) {
-    if (step < steps) {
-      const int64_t first = int64_t{step} * Step;
-      const uint32_t to = ks + step % 2 * 2 * Keys::kBytes;
-      fill_rows<Keys, kThreadCount>(to, k + first * a.k.row, a.k.row, a.keys - first, a.head_dim, k_vectors);
-      fill_rows<Keys, kThreadCount>(to + Keys::kBytes, v + first * a.v.row, a.v.row, a.keys - first, a.value_dim,
-                                    v_vectors);
-    }
-    mma::commit_copies();
-  };
-  fill_rows<typename Shape::Queries, kThreadCount>(qs, q + q0 * a.q.row, a.q.row, a.queries - q0, a.head_dim,
-                                                   vectors<S>(a.q));
-  fill(0);
+  const KeyTiles<S, Keys, Step, kThreadCount> met(a, batch, head, q0 + Shape::kQueries, qs + Shape::Queries::kBytes);
+  fill_rows<typename Shape::Queries, kThreadCount>(qs, slice<S>(a.q, batch, head) + q0 * a.q.row, a.q.row,
+                                                   a.queries - q0, a.head_dim, vectors<S>(a.q));
+  met.fill(0);
 
   float result[Tiles][kColumns][4], high[Tiles][2], sum[Tiles][2];
 #pragma unroll
@@ -92,15 +108,14 @@ __global__ void __launch_bounds__(Warps * 32)
   const int row0 = warp * Tiles * 16;
   const Keep keep(a, batch, head);
 #pragma unroll 1
-  for (int step = 0; step < steps; step++) {
+  for (int step = 0; step < met.steps; step++) {
     mma::wait_copies<0>();
     __syncthreads();
-    fill(step + 1);
-    const uint32_t kp = ks + step % 2 * 2 * Keys::kBytes, vp = kp + Keys::kBytes;
+    met.fill(step + 1);
     float score[Tiles][kKeyTiles][4];
 #pragma unroll
     for (int x = 0; x < Tiles; x++) clear(score[x]);
-    multiply_panels<S, typename Shape::Queries, Keys, D>(score, qs, row0, kp);
+    multiply_panels<S, typename Shape::Queries, Keys, D>(score, qs, row0, met.keys(step));
     const int64_t first = int64_t{step} * Step;
     if (scaled) scale_scores<S>(a, batch, head, q0 + row0 + lane / 4, first, score);
     const bool edge = first + Step > a.keys || (a.causal && first + Step > q0 + row0 + 1);
@@ -145,7 +160,7 @@ __global__ void __launch_bounds__(Warps * 32)
       }
       if constexpr (Drops) keep.drop(score[x], q0 + row0 + x * 16 + lane / 4, first);
     }
-    multiply_left<S, Keys>(result, score, vp);
+    multiply_left<S, Keys>(result, score, met.values(step));
   }
   mma::wait_copies<0>();
 #pragma unroll
@@ -193,29 +208,16 @@ __global__ void __launch_bounds__(kBackwardWarps * 32)
   using Theirs = typename Shape::Theirs;
   constexpr int kThreadCount = kBackwardWarps * 32, kTiles = Step / 8;
   extern __shared__ __align__(128) char memory[];
-  const uint32_t qs = mma::shared_address(memory), dys = qs + Mine::kBytes, ks = dys + Mine::kBytes;
+  const uint32_t qs = mma::shared_address(memory), dys = qs + Mine::kBytes;
   const int warp = static_cast<int>(threadIdx.x) / 32, lane = static_cast<int>(threadIdx.x) % 32;
-  const int64_t head = blockIdx.y % a.heads, batch = blockIdx.y / a.heads, kv_head = head / (a.heads / a.kv_heads);
+  const int64_t head = blockIdx.y % a.heads, batch = blockIdx.y / a.heads;
   const int64_t q0 = int64_t{gridDim.x - 1 - blockIdx.x} * kBackwardRows;
-  const S *const k = slice<S>(a.k, batch, kv_head), *const v = slice<S>(a.v, batch, kv_head);
-  const bool k_vectors = vectors<S>(a.k), v_vectors = vectors<S>(a.v);
-  const int64_t keys = a.causal ? min(a.keys, q0 + kBackwardRows) : a.keys;
-  const int steps = static_cast<int>((keys + Step - 1) / Step);
-  const auto fill = [&](int step) {
-    if (step < steps) {
-      const int64_t first = int64_t{step} * Step;
-      const uint32_t to = ks + step % 2 * 2 * Theirs::kBytes;
-      fill_rows<Theirs, kThreadCount>(to, k + first * a.k.row, a.k.row, a.keys - first, a.head_dim, k_vectors);
-      fill_rows<Theirs, kThreadCount>(to + Theirs::kBytes, v + first * a.v.row, a.v.row, a.keys - first, a.value_dim,
-                                      v_vectors);
-    }
-    mma::commit_copies();
-  };
+  const KeyTiles<S, Theirs, Step, kThreadCount> met(a, batch, head, q0 + kBackwardRows, dys + Mine::kBytes);
   fill_rows<Mine, kThreadCount>(qs, slice<S>(a.q, batch, head) + q0 * a.q.row, a.q.row, a.queries - q0, a.head_dim,
                                 vectors<S>(a.q));
   fill_rows<Mine, kThreadCount>(dys, slice<S>(g.grad_out, batch, head) + q0 * g.grad_out.row, g.grad_out.row,
                                 a.queries - q0, a.value_dim, vectors<S>(g.grad_out));
-  fill(0);
+  met.fill(0);
   const int row0 = warp * 16;
   const int64_t query = q0 + row0 + lane / 4, statistics = (batch * a.heads + head) * a.queries;
   float lse[2], d[2];
@@ -231,18 +233,17 @@ __global__ void __launch_bounds__(kBackwardWarps * 32)
   float result[D / 8][4];
   clear(result);
 #pragma unroll 1
-  for (int step = 0; step < steps; step++) {
+  for (int step = 0; step < met.steps; step++) {
     mma::wait_copies<0>();
     __syncthreads();
-    fill(step + 1);
+    met.fill(step + 1);
     const int64_t first = int64_t{step} * Step;
     if (a.causal && first > q0 + row0 + 15) continue;  // all of this warp's queries come before these keys
-    const uint32_t kp = ks + step % 2 * 2 * Theirs::kBytes, vp = kp + Theirs::kBytes;
     float score[1][kTiles][4], grad[kTiles][4];
     clear(score[0]);
     clear(grad);
-    multiply_panels<S, Mine, Theirs, D>(score, qs, row0, kp);
-    multiply_panels<S, Mine, Theirs, D>(one(grad), dys, row0, vp);
+    multiply_panels<S, Mine, Theirs, D>(score, qs, row0, met.keys(step));
+    multiply_panels<S, Mine, Theirs, D>(one(grad), dys, row0, met.values(step));
     if (a.mask.data != nullptr) scale_scores<S>(a, batch, head, query, first, score);
     if constexpr (Drops) keep.drop(grad, query, first);
     const int limit[2] = {keys_met<Step>(a, query, first) - lane % 4 * 2,
@@ -254,7 +255,7 @@ __global__ void __launch_bounds__(kBackwardWarps * 32)
         const float w = power_of_two(score[0][y][e] * scale - lse[e / 2]);
         grad[y][e] = y * 8 + e % 2 < limit[e / 2] ? w * (grad[y][e] * kept - d[e / 2]) : 0.0f;
       }
-    multiply_left<S, Theirs>(one(result), one(grad), kp);
+    multiply_left<S, Theirs>(one(result), one(grad), met.keys(step));
   }
   mma::wait_copies<0>();
   put_rows<S>(g.grad_q, batch, head, query, a.queries, a.head_dim, result, {a.scale, a.scale});

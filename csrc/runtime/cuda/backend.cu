@@ -32,23 +32,7 @@ struct CudaEvent final : Event {
 
 thread_local std::array<int64_t, kMaxDevices> current_streams{};
 
-// Makes a device current for a scope. cudaSetDevice is cheap when nothing changes.
-class ScopedDevice {
- public:
-  explicit ScopedDevice(int device) {
-    cuda::check(cudaGetDevice(&previous_), "reading the current device");
-    changed_ = device != previous_;
-    if (changed_) cuda::check(cudaSetDevice(device), "changing the device");
-  }
-  ~ScopedDevice() {
-    if (changed_) cudaSetDevice(previous_);
-  }
-  ScopedDevice(const ScopedDevice&) = delete;
-
- private:
-  int previous_ = 0;
-  bool changed_ = false;
-};
+using cuda::ScopedDevice;
 
 class CudaBackend final : public Backend {
  public:

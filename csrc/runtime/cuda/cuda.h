@@ -18,6 +18,24 @@ inline void check(cudaError_t error, const char* what) {
 // what it reports too. `which` names the operator where a kernel serves many.
 void check_launch(const char* kernel, const char* which = nullptr);
 
+// Makes a device current for a scope. cudaSetDevice is cheap when nothing changes.
+class ScopedDevice {
+ public:
+  explicit ScopedDevice(int device) {
+    check(cudaGetDevice(&previous_), "reading the current device");
+    changed_ = device != previous_;
+    if (changed_) check(cudaSetDevice(device), "changing the device");
+  }
+  ~ScopedDevice() {
+    if (changed_) cudaSetDevice(previous_);
+  }
+  ScopedDevice(const ScopedDevice&) = delete;
+
+ private:
+  int previous_ = 0;
+  bool changed_ = false;
+};
+
 // The calling thread's current stream on its current device.
 cudaStream_t current_stream();
 
@@ -31,7 +49,7 @@ bool reaches(int device, int peer) noexcept;
 // A bad index, or another fault in its arguments, that a kernel met: it is written to memory that the host sees, and
 // the next synchronisation raises it. The first one of a thread stays (see faults.cu).
 struct Fault {
-  unsigned claimed;
+  unsigned* claimed;  // in the device's own memory: not every bus lets a device compare and swap in the host's
   unsigned ready;
   const char* what;  // a host string: the operator, or the message when size is negative
   int64_t index, size;
@@ -49,7 +67,7 @@ void read_back(void* to, const void* from, int64_t bytes, const char* what);
 #if defined(__CUDACC__)
 // `what` is a pointer to a string in host memory.
 __device__ inline void report_fault(Fault* fault, const char* what, int64_t index, int64_t size) {
-  if (atomicCAS_system(&fault->claimed, 0u, 1u) != 0) return;
+  if (atomicCAS(fault->claimed, 0u, 1u) != 0) return;
   fault->what = what;
   fault->index = index;
   fault->size = size;
