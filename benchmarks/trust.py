@@ -4,12 +4,13 @@
     python -m benchmarks.trust --self [--only REGEX] [--json FILE]          # native against native, every case once
     python -m benchmarks.trust ... --fresh                                  # not on from what the file has
 
-Each run is a `minitorch bench` in a process of its own, since memory laid out anew moves a ratio more than another look
-does. Ten runs of the ten cases take about 35 minutes. Every run's figures are in the file as soon as it ends, and a
-case's as soon as it was visited (FILE.part): interrupted, the same command goes on. The limits of the machine are
-measured in the first run alone, also when it is another call that goes on. The spread of a case is the range of its
-ratios by their median; beside it stands the spread without the highest and the lowest run. The goal, at most 5 %, is
-for cases that take a millisecond or more; shorter ones are listed apart. Exit status 1 when a goal is missed.
+Each run is a `minitorch bench --thorough` in processes of its own, since memory laid out anew moves a ratio more than
+another look does. Ten runs of the ten cases take about an hour and a half. Every run's figures are in the file as soon
+as it ends, and a case's as soon as it was visited (FILE.part): interrupted, the same command goes on. The limits of the
+machine are measured in the first run alone, also when it is another call that goes on. The spread of a case is the
+range of its ratios by their median; beside it stands the spread without the highest and the lowest run. The goal, at
+most 5 %, is for cases that take a millisecond or more; shorter ones are listed apart. Exit status 1 when a goal is
+missed.
 """
 
 import argparse
@@ -86,7 +87,7 @@ def measure_spread(
     limits = Limits.from_json(found["limits"]) if "limits" in found else None
     while found.setdefault("runs", 0) < runs:
         begin(path, limits, found["machine"])
-        run = bench(["--only", only], path, console)
+        run = bench(["--thorough", "--only", only], path, console)
         note_untimed(found, run, path)
         limits, found["machine"] = run.limits, run.machine
         found["limits"] = limits.to_json()

@@ -234,6 +234,7 @@ def gate(done: list[Result], old: Run | None, new: Run, force: bool, console: Co
     "--only", default="", metavar="REGEX", help="Cases whose name it is found in.", shell_complete=complete_families
 )
 @click.option("--quick", is_flag=True, help="A choice of cases, few rounds: a rough look in under three minutes.")
+@click.option("--thorough", is_flag=True, help="More visits, up to a minute and a half a case: for cases that vary.")
 @click.option(
     "--floors", is_flag=True, help="Only cases that must reach a ratio; with --quick all of them in few rounds."
 )
@@ -392,7 +393,9 @@ class Command:
         if not carried:
             terminal.show(self.console, report.limits_table(found))
         watch = placement.find(self.backend)
-        runner = Runner(sides, found, race.budget_for(self.backend, self.quick), not self.no_memory, watch)
+        runner = Runner(
+            sides, found, race.budget_for(self.backend, self.quick, self.thorough), not self.no_memory, watch
+        )
         kept = before.results if before else {}
         try:
             writer = results.Writer(self.json_path, facts, found, kept.values())
@@ -434,7 +437,7 @@ class Command:
         """What a result file says besides machine and versions: native's memory, and who raced."""
         policy = heap.set_policy(self.malloc, self.backend)
         raced = {"malloc": policy, "rival": sides[0].name, "ours": sides[-1].name}
-        return raced | {"quick": True} if self.quick else raced
+        return raced | {mode: True for mode in ("quick", "thorough") if self.options[mode]}
 
     def earlier(self, facts: dict) -> Run | None:
         """The run that --resume goes on with. Raises ClickException when it was of something else."""
@@ -442,7 +445,7 @@ class Command:
             return None
         run = read_run(self.json_path)
         # A pass of the same run goes on whatever became of the source tree meanwhile. Visits of --quick are short ones.
-        same = (*machine.SAME, "quick") if supervisor.carried() else (*machine.SAME, "quick", "commit")
+        same = (*machine.SAME, "quick", "thorough", *(() if supervisor.carried() else ("commit",)))
         found = machine.differences(run.machine | results.sides(run), facts, same)
         if found:
             raise click.ClickException(f"{self.json_path} cannot be resumed, it is of another run: {'; '.join(found)}")

@@ -106,7 +106,8 @@ SAME_VERSION = ("torch", "cuda", "driver")
 SAME_POLICY = ("malloc", "environment")
 SAME_SIDES = ("rival", "ours", "kernel")  # kernel: a user's file that is one of the sides
 SAME = (*SAME_MACHINE, *SAME_VERSION, *SAME_POLICY, *SAME_SIDES)
-MISSING = {"malloc": "default", "environment": {}, "quick": False}  # of files from before these were kept
+# What files from before these were kept have of them.
+MISSING = {"malloc": "default", "environment": {}, "quick": False, "thorough": False}
 UNKNOWN = ("memory", "driver")  # ... and what may have been anything in these
 
 

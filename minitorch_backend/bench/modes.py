@@ -8,7 +8,8 @@ import click
 # What the command does instead of an ordinary race, and the options that mean something there.
 USED = {
     "kernel": {
-        "only", "quick", "resume", "threads", "malloc", "wait", "time_limit", "no_memory", "json_path", "folder",
+        "only", "quick", "thorough", "resume", "threads", "malloc", "wait", "time_limit", "no_memory", "json_path",
+        "folder",
     },
     "host": {"threads"},
     "given": {"only", "compare", "force", "check", "plots"},
@@ -35,6 +36,8 @@ def refuse_what_does_nothing(params: Sequence[click.Parameter], options: dict[st
         if idle:
             raise click.UsageError(f"{spelt[mode]} does not go with {', '.join(spelt[name] for name in idle)}")
         break
+    if options["quick"] and options["thorough"]:
+        raise click.UsageError("--quick does not go with --thorough")
     older = pathlib.Path(str(options["against"])).suffix == ".jsonl"
     if older and "compare" in given:
         raise click.UsageError("--compare does not go with --against FILE.jsonl: a run is held against one older run")

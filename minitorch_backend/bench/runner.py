@@ -22,7 +22,6 @@ from minitorch_backend.bench.placement import FAR, MIXED, NEAR, Placement
 from minitorch_backend.bench.race import Budget, Lane, Rounds
 from minitorch_backend.bench.results import Result, Visit
 
-FEWEST_VISITS = 2
 BROKEN = ("failed", "out of memory", "not reached")  # a case of which nothing is timed, whatever earlier visits gave
 
 
@@ -97,7 +96,7 @@ class Runner:
         if self.budget.hurry and not in_time:
             return not result.visits
         good = [visit for visit in result.visits if counts(visit)]
-        if len(good) < min(FEWEST_VISITS, self.budget.visits):
+        if len(good) < min(self.budget.fewest, self.budget.visits):
             return True
         if not in_time or len(good) >= self.budget.visits:
             return False

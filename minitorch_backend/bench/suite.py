@@ -18,7 +18,7 @@ from minitorch_backend.bench.case import Case
 from minitorch_backend.bench.limits import Limits
 from minitorch_backend.bench.placement import FAR, LOOK_AGAIN, NEAR
 from minitorch_backend.bench.results import Result
-from minitorch_backend.bench.runner import FEWEST_VISITS, Runner, counts
+from minitorch_backend.bench.runner import Runner, counts
 
 SHIFT = 10.0  # seconds that a process of a run works at least, since starting one takes two or three
 PASSES = 3  # that it makes at most
@@ -65,8 +65,11 @@ class Suite:
         return sum(not self._due(case) for case in self.cases)
 
     def _visits_of(self, result: Result) -> int:
-        fewest = min(FEWEST_VISITS, self.runner.budget.visits)
-        return max(fewest, good_visits(result) + self._is_due(result))
+        return max(self._fewest, good_visits(result) + self._is_due(result))
+
+    @property
+    def _fewest(self) -> int:
+        return min(self.runner.budget.fewest, self.runner.budget.visits)
 
     @property
     def in_time(self) -> bool:
@@ -161,7 +164,7 @@ class Suite:
         return good_visits(self._result(case)) + self.missed.get(case.full_name, 0)
 
     def _wants_any(self, result: Result) -> bool:
-        return self._wants(result) and len(result.visits) < min(FEWEST_VISITS, self.runner.budget.visits)
+        return self._wants(result) and len(result.visits) < self._fewest
 
     def _visit(self, case: Case) -> None:
         result = self._result(case)

@@ -7,7 +7,7 @@ import os
 import pytest
 import torch
 
-from minitorch_backend.bench import accuracy, case, clock, limits, machine, report, runner, suite
+from minitorch_backend.bench import accuracy, case, clock, limits, machine, race, report, runner, suite
 from minitorch_backend.bench.case import Case, Setup, forward, training
 from minitorch_backend.bench.race import Budget
 from minitorch_backend.bench.results import Result
@@ -201,6 +201,13 @@ def test_visits_of_a_case_are_set_up_anew_and_in_turns():
     assert sorted(check) == [("cpu", False), ("cpu", True), ("minitorch", False)]
     assert rest == ["cpu", "minitorch", "minitorch", "cpu", "cpu", "minitorch"]
     assert result.low < result.ratio < result.high
+
+
+def test_a_lucky_interval_does_not_end_a_thorough_race():
+    assert race.THOROUGH.fewest > race.Budget().fewest and race.THOROUGH.precise < race.Budget().precise
+    budget = Budget(block=1e-4, rounds=3, target=1.0, seconds=0.0, least=3, warm=1e-3, fewest=5, visits=9, precise=1e9)
+    racer = runner.Runner([runner.native("cpu"), runner.OURS], limits.Limits(), budget)
+    assert len(racer.run(Case("exp", lambda setup: forward(torch.exp, setup.normal(64)))).visits) == 5
 
 
 def test_busy_machine_is_said():

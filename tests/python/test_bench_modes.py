@@ -9,7 +9,8 @@ from minitorch_backend.bench.command import bench
 
 # Each option with a value that is not its default's.
 GIVEN = {
-    "only": ["--only", "x"], "quick": ["--quick"], "floors": ["--floors"], "resume": ["--resume"],
+    "only": ["--only", "x"], "quick": ["--quick"], "thorough": ["--thorough"],
+    "floors": ["--floors"], "resume": ["--resume"],
     "against": ["--against", "self"], "kernel": ["--kernel", __file__], "host": ["--host"], "list_only": ["--list"],
     "compare": ["--compare", __file__], "given": ["--results", __file__], "force": ["--force"], "check": ["--check"],
     "threads": ["--threads", "2"], "malloc": ["--malloc", "default"], "wait": ["--wait", "3"],
@@ -19,7 +20,7 @@ GIVEN = {
 MODES = ("kernel", "host", "given", "list_only")
 # What means something in each mode; all else is refused there.
 MEANS = {
-    "kernel": "only quick resume threads malloc wait time_limit no_memory json_path folder",
+    "kernel": "only quick thorough resume threads malloc wait time_limit no_memory json_path folder",
     "host": "threads",
     "given": "only compare check plots",
     "list_only": "only quick floors folder",
@@ -33,6 +34,11 @@ def refusal(*names):
     except UsageError as error:
         return error.message
     return ""
+
+
+def test_a_rough_look_is_not_thorough():
+    assert refusal("quick", "thorough") == "--quick does not go with --thorough"
+    assert not refusal("thorough", "only", "compare")
 
 
 def test_every_option_is_here():

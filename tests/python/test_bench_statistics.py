@@ -14,7 +14,6 @@ import torch
 from minitorch_backend.bench import clock, race, statistics
 from minitorch_backend.bench.race import Budget, Lane
 from minitorch_backend.bench.results import Result, Run, compare
-from minitorch_backend.bench.runner import FEWEST_VISITS
 from minitorch_backend.bench.statistics import Estimate, apart_of, median_interval, pooled, quartile, ratio, verdict
 
 
@@ -56,7 +55,7 @@ def simulate(seed, rival, ours, budget=FULL, apart=0.01, known=None, **noise):
         own.append(ratio(*rounds.times))
         errors = [estimate.error for estimate in own]
         found = own[0] if budget.visits == 1 else pooled(visits, errors, known or budget.apart)
-        if len(visits) >= FEWEST_VISITS and found.high <= found.value * (1 + budget.precise):
+        if len(visits) >= budget.fewest and found.high <= found.value * (1 + budget.precise):
             break
     return found
 
