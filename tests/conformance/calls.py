@@ -159,8 +159,12 @@ def check_call(ctx: Context, function: Callable, arguments: tuple, what: str, fu
         judge = NO_JUDGE
     there = crossed(ctx.op, arguments)
     versions = [[t._version for t in tensors_in(a)] for a in (arguments, there)]
-    native = call_native(ctx, lambda: function(arguments[0], *arguments[1], **arguments[2]))
-    ours = call(lambda: function(there[0], *there[1], **there[2]))
+
+    def run(a: tuple) -> Any:
+        return function(a[0], *a[1], **a[2])
+
+    native = call_native(ctx, lambda: run(arguments), again=lambda: run(cloned(before)))
+    ours = call(lambda: run(there))
     compare_errors(native, ours)
     ctx.cases += 1
     if ours.found_later:
@@ -206,7 +210,7 @@ def names_cuda(value: Any) -> bool:
         return any(names_cuda(v) for v in value)
     if isinstance(value, dict):
         return names_cuda(list(value.values()))
-    return isinstance(value, torch.device) and value.type == "cuda"
+    return isinstance(value, (torch.device, str)) and str(value).startswith("cuda")
 
 
 def evenly(items: list, limit: int | None) -> list:

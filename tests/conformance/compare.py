@@ -153,18 +153,19 @@ class Draws(TorchDispatchMode):
         return func(*args, **(kwargs or {}))
 
 
-def call_native(ctx: Context, function: Callable, pure: bool = False) -> Run:
+def call_native(ctx: Context, function: Callable, again: Callable | None = None) -> Run:
     """The call on native CPU; from then on `ctx` knows whether the values can be compared.
 
-    `pure`: a call that writes to none of its arguments. It is made again without the mode that watches it where that
-    made it fail, as it does vmap of linspace in torch 2.11.
+    `again`: the same call, of copies where it writes to its arguments. Where only the mode that watches a call made it
+    fail, as it does vmap of linspace in torch 2.11 and matmul into a permuted out=, it is made once more without.
     """
     if not ASYNCHRONOUS:
         return call(function)
     with Draws() as draws:
         run = call(function)
     ctx.random = draws.seen
-    return call(function) if pure and run.error is not None else run
+    watched_alone = run.error is not None and again is not None and call(again).error is None
+    return call(function) if watched_alone else run
 
 
 def normalise(text: str) -> str:

@@ -26,6 +26,14 @@ class Expected(NamedTuple):
 
 WITHOUT_VALUES = "native asks whether two tensors are equal, which vmap and FakeTensorMode cannot answer"
 EXPECTED_FAILURES: tuple[Expected, ...] = (
+    Expected(
+        "nn_functional_scaled_dot_product_attention",
+        "gradgrad",
+        "bfloat16 float16 float32",
+        "attention with dropout is fused, as native's on CUDA is, and has no second derivative there either; native on the"
+        " CPU takes its composite",
+        backend="cuda",
+    ),
     Expected("nanquantile", "func fake", "float32", WITHOUT_VALUES, before="2.13"),
     Expected("quantile", "func fake", "float32", WITHOUT_VALUES, before="2.13"),
     Expected(

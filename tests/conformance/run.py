@@ -8,6 +8,7 @@ goes on.
 
 import argparse
 import collections
+import itertools
 import json
 import multiprocessing
 import multiprocessing.connection
@@ -17,6 +18,7 @@ import resource
 import signal
 import sys
 import time
+from unittest import mock
 
 from tests.conformance import results
 from tests.conformance.variants import VARIANTS, limit_for
@@ -78,12 +80,15 @@ class Pool:
         self.peak_mib, self.peak_row = 0, ""  # the largest worker's resident memory, and the row that it grew to it in
         self.context = multiprocessing.get_context("spawn")
         self.limit, self.timeout, self.memory = limit, timeout, memory
+        # The workers take the GPUs that are named in turns.
+        self.gpus = itertools.cycle(os.environ.get("CUDA_VISIBLE_DEVICES", "").split(","))
         self.slots = [self._start() for _ in range(jobs)]
 
     def _start(self) -> dict:
         ours, theirs = self.context.Pipe()
         process = self.context.Process(target=worker, args=(theirs, self.limit, self.memory), daemon=True)
-        process.start()
+        with mock.patch.dict(os.environ, {"CUDA_VISIBLE_DEVICES": gpu} if (gpu := next(self.gpus)) else {}):
+            process.start()
         theirs.close()
         return {"process": process, "pipe": ours, "task": None, "variant": None, "since": 0.0, "peak": 0}
 
@@ -261,7 +266,12 @@ def main() -> int:
         default="all",
         help="at most N sample inputs a row, M in dtypes other than float32 (default all)",
     )
-    parser.add_argument("--jobs", type=int, default=1, help="worker processes (default 1)")
+    parser.add_argument(
+        "--jobs",
+        type=int,
+        default=1,
+        help="worker processes (default 1); they share the GPUs that CUDA_VISIBLE_DEVICES names",
+    )
     parser.add_argument("--timeout", type=float, default=120, help="seconds for one row (default 120)")
     parser.add_argument("--memory", type=float, default=3.0, help="GiB for one worker, 0 for no limit (default 3)")
     parser.add_argument("--spread", type=int, metavar="N", help="only N of the rows, evenly over families and dtypes")

@@ -14,7 +14,7 @@ from torch.testing._internal.common_methods_invocations import op_db
 from torch.testing._internal.opinfo.core import OpInfo
 from torch.utils._python_dispatch import _get_current_dispatch_mode
 
-from tests.conformance import compare
+from tests.conformance import calls, compare
 from tests.conformance.checks import applies, run_row
 from tests.conformance.choices import settle_tied_gradient
 from tests.conformance.compare import Judge, Neighbour, usually_as_exact
@@ -219,5 +219,20 @@ def test_a_call_that_only_fails_while_it_is_watched_has_not_failed(monkeypatch):
         return 1
 
     ctx = compare.Context(OPS["exp"], torch.float32)
-    assert compare.call_native(ctx, function, pure=True).result == 1
+    assert compare.call_native(ctx, function, again=function).result == 1
     assert str(compare.call_native(ctx, function).error) == "watched"
+
+
+def test_native_is_not_watched_where_that_would_make_it_fail(monkeypatch):
+    """matmul of batches writes to a permuted out=, but under a dispatch mode it finds another size there."""
+
+    def arguments() -> tuple:
+        return torch.ones(5, 5, 5), (torch.ones(1, 5, 5),), {"out": torch.ones(5, 5, 5).permute(2, 1, 0)}
+
+    with compare.Draws(), pytest.raises(RuntimeError, match="must match the size"):
+        value, others, out = arguments()
+        torch.matmul(value, *others, **out)
+    monkeypatch.setattr(compare, "ASYNCHRONOUS", True)
+    given, expected = arguments(), torch.full((5, 5, 5), 5.0)
+    calls.check_call(compare.Context(OPS["matmul"], torch.float32), torch.matmul, given, "permuted", (expected,))
+    assert torch.equal(given[2]["out"], expected)
