@@ -41,14 +41,21 @@ void clamp_tensor_stub(at::TensorIteratorBase& iter) {
   if (iter.common_dtype() == at::kBool) refuse_as_native("clamp", at::kBool);  // maximum and minimum of two have it
   run_pointwise(PointwiseOp::clamp_tensor, iter);
 }
+template <class... Bounds>
+void clamp_by_numbers(PointwiseOp op, const char* kernel, at::TensorIteratorBase& iter, const Bounds&... bounds) {
+  named("clamp", kernel, [&] {
+    if (iter.common_dtype() == at::kBool) refuse_as_native("clamp", at::kBool);
+    run_pointwise(op, iter, bounds...);
+  });
+}
 void clamp_min_stub(at::TensorIteratorBase& iter, at::Scalar low) {
-  named("clamp", "clamp_min_scalar_cpu", [&] { run_pointwise(PointwiseOp::clamp_min, iter, low); });
+  clamp_by_numbers(PointwiseOp::clamp_min, "clamp_min_scalar_cpu", iter, low);
 }
 void clamp_max_stub(at::TensorIteratorBase& iter, at::Scalar high) {
-  named("clamp", "clamp_max_scalar_cpu", [&] { run_pointwise(PointwiseOp::clamp_max, iter, high); });
+  clamp_by_numbers(PointwiseOp::clamp_max, "clamp_max_scalar_cpu", iter, high);
 }
 void clamp_scalar_stub(at::TensorIteratorBase& iter, const at::Scalar& low, const at::Scalar& high) {
-  named("clamp", "clamp_scalar_cpu", [&] { run_pointwise(PointwiseOp::clamp, iter, low, high); });
+  clamp_by_numbers(PointwiseOp::clamp, "clamp_scalar_cpu", iter, low, high);
 }
 
 }  // namespace

@@ -32,6 +32,8 @@ class Budget:
     within one. ``warm``: seconds of a warm-up at most. ``apart``: standard deviation, as a share, that visits of the
     same code are known to differ by. ``wait``: share of its time that a run may wait for the processors to be near.
     ``hurry``: when the run's time is over, one visit is enough, wherever the processors lay, and nothing waits.
+    ``quiet``: visits to a quiet cache that do instead of ``fewest``. ``calm``: share of its time that a run may wait
+    for it to be quiet.
     """
 
     block: float = 0.015
@@ -48,14 +50,16 @@ class Budget:
     apart: float = statistics.APART
     wait: float = 0.2
     hurry: bool = False
+    quiet: int = 2
+    calm: float = 0.1
 
 
 QUICK = Budget(
-    block=0.01, rounds=7, target=0.03, seconds=0.45, least=3, warm=0.2, visits=2, run=120.0, hurry=True
+    block=0.01, rounds=7, target=0.03, seconds=0.45, least=3, warm=0.2, visits=2, run=120.0, hurry=True, calm=0.0
 )  # fmt: skip
 # Most cases keep their ratio within a percent from run to run, whatever ends their visits. Those that wait for a cache
 # which other guests of the processor share do not: a lucky interval after a few visits would end them.
-THOROUGH = Budget(fewest=12, visits=120, precise=0.015, enough=50.0, run=3600.0)
+THOROUGH = Budget(fewest=12, visits=120, enough=50.0, run=3600.0, quiet=4, calm=0.8)
 # On a GPU nothing moves and the clock is the GPU's own: one visit.
 GPU = Budget(block=0.02, rounds=15, seconds=2.0, least=5, warm=0.6, visits=1, apart=0.0)
 GPU_QUICK = Budget(block=0.01, rounds=9, target=0.03, seconds=1.0, least=3, warm=0.3, visits=1, apart=0.0)
@@ -111,6 +115,7 @@ class Rounds:
     placement: str  # near, far, mixed; "" where nothing moves them
     latency: float | None  # median round trip of a cache line, in seconds
     times: list[list[float]]  # lane by lane
+    cache: float | None = None  # bytes per second that the shared cache gave, before or after: the lower
 
     @property
     def count(self) -> int:
@@ -124,6 +129,8 @@ def run(lanes: list[Lane], budget: Budget, watch: Placement | None = None) -> Ro
     the one that finds the caches as the other left them. A visit that finds the processors far apart is a short one:
     another will come.
     """
+    cache = watch.cache if watch else None
+    rate = cache.rate() if cache else None
     for lane in lanes:
         lane.warm_up(budget)
     spent, look = 0.0, budget.rounds
@@ -145,7 +152,9 @@ def run(lanes: list[Lane], budget: Budget, watch: Placement | None = None) -> Ro
             if width <= budget.target and kept.count >= budget.rounds:
                 break
             look = int(done * 1.3)  # a look takes milliseconds itself
-    return _choose(lanes, states, latencies, budget)
+    found = _choose(lanes, states, latencies, budget)
+    found.cache = min(rate, cache.rate()) if cache and rate else None
+    return found
 
 
 def _choose(lanes: list[Lane], states: list[str], latencies: list[float], budget: Budget) -> Rounds:

@@ -138,6 +138,8 @@ def summary(results: list[Result], rival: str) -> str:
         text += f". The machine was too busy for {busy} of them: measure again"
     if apart := sum(r.placement in APART for r in timed):
         text += f". The processors were never near each other for {apart} of them: other ratios than elsewhere"
+    if disturbed := sum(r.quiet is False for r in timed):
+        text += f". Other guests of the processor used its cache during {disturbed} of them"
     return text + "."
 
 

@@ -64,7 +64,7 @@ class Visit:
     nanoseconds of a cache line's round trip between them. ``seconds``: side -> median time of a call; ``times``: of
     each round. ``ratio``: the rival's time by ours, ends of its interval and error (statistics.Estimate), from the
     rounds of this visit alone; ``others`` the same for further sides. ``raced``: seconds that the rounds took.
-    ``load``: as in Result.
+    ``load``: as in Result. ``cache``: bytes per second that the shared cache gave (placement.SharedCache).
     """
 
     placement: str
@@ -76,6 +76,7 @@ class Visit:
     raced: float = 0.0
     load: float = 0.0
     times: dict[str, list[float]] = field(default_factory=dict)
+    cache: float | None = None
 
     def rounds_of(self, side: str) -> list[float]:
         """Those of ``times``, or the median where an older file has no more."""
@@ -106,6 +107,7 @@ class Result:
     float64. ``load``: share of the processors that other programs used meanwhile; ``busy`` says that it was too much.
     ``unlike``: in what the sides' work differs. ``took``: seconds that the whole case took. ``judged``: whether errors
     and peak are there. ``placement``: of the processors in the visits that the figures are from. ``rounds``: of these.
+    ``quiet``: whether nobody else used the shared cache meanwhile; None where nothing looks.
     """
 
     name: str
@@ -136,6 +138,7 @@ class Result:
     fallbacks: list[str] = field(default_factory=list)
     judged: bool = False
     placement: str = ""
+    quiet: bool | None = None
     visits: list[Visit] = field(default_factory=list)
 
     @classmethod

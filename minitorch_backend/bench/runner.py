@@ -18,10 +18,11 @@ from minitorch_backend.bench.clock import clock_for
 from minitorch_backend.bench.guest import Guest, GuestClock
 from minitorch_backend.bench.limits import Limits
 from minitorch_backend.bench.machine import BUSY, Load
-from minitorch_backend.bench.placement import FAR, MIXED, NEAR, Placement
+from minitorch_backend.bench.placement import FAR, MIXED, NEAR, QUIET, Placement
 from minitorch_backend.bench.race import Budget, Lane, Rounds
 from minitorch_backend.bench.results import Result, Visit
 
+SEVERAL = 2  # visits to a quiet cache, from which on the others do not count
 BROKEN = ("failed", "out of memory", "not reached")  # a case of which nothing is timed, whatever earlier visits gave
 
 
@@ -96,7 +97,8 @@ class Runner:
         if self.budget.hurry and not in_time:
             return not result.visits
         good = [visit for visit in result.visits if counts(visit)]
-        if len(good) < min(self.budget.fewest, self.budget.visits):
+        quiet = sum(visit.cache is not None and self.is_quiet(visit) for visit in good)
+        if len(good) < min(self.budget.fewest, self.budget.visits) and quiet < self.budget.quiet:
             return True
         if not in_time or len(good) >= self.budget.visits:
             return False
@@ -166,6 +168,25 @@ class Runner:
         result.visits.append(self._summary(rounds, time.perf_counter() - start))
         self.conclude(case, result)
 
+    def chosen(self, result: Result) -> list[Visit]:
+        """The visits that make the result: those with near processors, or else with far ones; of these those to a quiet
+        cache, if there are several.
+        """
+        for placement in ("", NEAR, FAR, MIXED):
+            if visits := [visit for visit in result.visits if visit.placement == placement]:
+                quiet = [visit for visit in visits if self.is_quiet(visit)]
+                return quiet if len(quiet) >= SEVERAL else visits
+        return []
+
+    def is_quiet(self, visit: Visit) -> bool:
+        """Whether nobody else used the shared cache, as far as is known."""
+        return visit.cache is None or self.reads_quietly(visit.cache)
+
+    def reads_quietly(self, rate: float) -> bool:
+        """Whether that rate of reading the shared cache, in bytes per second, is what this machine can do."""
+        cache = self.watch and self.watch.cache
+        return not cache or rate >= QUIET * self.limits.read.get(cache.size, 0.0)
+
     def _lane(self, case: Case, side: Side) -> Lane:
         if side.guest:
             side.guest.ask("setup", case.full_name)
@@ -231,18 +252,16 @@ class Runner:
             {name: list(astuple(e)) for name, e in zip(names[1:-1], estimates[1:], strict=True)},
             round(raced, 3),
             times={name: [float(f"{t:.4g}") for t in times] for name, times in zip(names, rounds.times, strict=True)},
+            cache=rounds.cache and float(f"{rounds.cache:.4g}"),
         )
 
     def conclude(self, case: Case, result: Result) -> None:
-        """The result from the visits that there are: those with near processors, or else with far ones."""
-        if result.status in BROKEN:
+        """The result from the visits that there are."""
+        if result.status in BROKEN or not (visits := self.chosen(result)):
             return
-        for placement in ("", NEAR, FAR, MIXED):
-            if visits := [visit for visit in result.visits if visit.placement == placement]:
-                break
-        else:
-            return
-        result.placement = placement
+        result.placement = visits[0].placement
+        known = all(visit.cache is not None for visit in visits)
+        result.quiet = all(map(self.is_quiet, visits)) if known else None
         rival, *others, ours = (side.name for side in self.sides)
         apart = self.budget.apart if self.apart is None else self.apart
 

@@ -22,6 +22,7 @@ from minitorch_backend.bench.runner import Runner, counts
 
 SHIFT = 10.0  # seconds that a process of a run works at least, since starting one takes two or three
 PASSES = 3  # that it makes at most
+NEAR_PROCESSORS, QUIET_CACHE = "near processors", "a quiet cache"  # what a run waits for
 MOST_MISSED = 3  # visits to one case that did not stay with near processors
 
 
@@ -44,6 +45,7 @@ class Suite:
     shift: float = math.inf
     missed: dict[str, int] = field(default_factory=dict)
     waited: float = 0.0
+    waited_for_quiet: float = 0.0
     interrupted: bool = False
     unfinished: bool = False
     start: float = math.nan
@@ -97,16 +99,18 @@ class Suite:
             ):
                 self.unfinished = True
                 return
-            if watch is None or watch.of(watch.look()) != FAR:
+            lacking = self._lacking()
+            if not lacking:
                 self._visit(min(due, key=self._turn))
             elif unjudged := [case for case in due if not self._result(case).judged]:
                 self._judge(unjudged[0])
-            elif self._may_wait():
-                self.tell(f"waiting for near processors, {len(due)} cases to go", self.done)
-                watch.sleep(LOOK_AGAIN)
-                self.waited += LOOK_AGAIN
-            else:
+            elif self._may_wait(lacking):
+                self.tell(f"waiting for {lacking}, {len(due)} cases to go", self.done)
+                self._wait(lacking)
+            elif lacking == NEAR_PROCESSORS:
                 break
+            else:
+                self._visit(min(due, key=self._turn))
         for case in self.cases:
             while not good_visits(self._result(case)) and self._wants_any(self._result(case)):
                 self._visit(case)
@@ -121,20 +125,22 @@ class Suite:
     def _learn(self) -> None:
         """What visits to the same case differ by in this run, for intervals from now on."""
         if self.runner.budget.apart > 0:
-            visits = [[v.estimate for v in result.visits if counts(v)] for result in self.results.values()]
+            visits = [[v.estimate for v in self.runner.chosen(result) if counts(v)] for result in self.results.values()]
             self.runner.apart = statistics.apart_of(visits, self.runner.budget.apart)
 
     def carry(self) -> dict:
         """What the next process must know besides the results, as JSON has it."""
         watch = self.runner.watch
         return {
-            "start": self.start, "waited": self.waited, "missed": self.missed,
+            "start": self.start, "missed": self.missed, "waited": self.waited,
+            "waited for quiet": self.waited_for_quiet,
             "watch": watch and {"start": watch.start, "latencies": watch.latencies},
         }  # fmt: skip
 
     def take(self, carried: dict) -> None:
         """Go on from what the process before carried."""
         self.start, self.waited, self.missed = carried["start"], carried["waited"], carried["missed"]
+        self.waited_for_quiet = carried["waited for quiet"]
         if (watch := self.runner.watch) and carried["watch"]:
             watch.start, watch.latencies = carried["watch"]["start"], carried["watch"]["latencies"]
             watch.lowest = min(watch.latencies, default=math.inf)
@@ -145,9 +151,27 @@ class Suite:
         for case in self.cases:
             self.runner.conclude(case, self._result(case))
 
-    def _may_wait(self) -> bool:
-        budget, most = self.runner.budget, self.least_wait
-        return (self.in_time or not budget.hurry) and self.waited < max(most, budget.wait * (self.clock() - self.start))
+    def _lacking(self) -> str:
+        """What a visit had better wait for; "" when there is nothing."""
+        watch = self.runner.watch
+        if watch is None:
+            return ""
+        if watch.of(watch.look()) == FAR:
+            return NEAR_PROCESSORS
+        return "" if watch.cache is None or self.runner.reads_quietly(watch.cache.rate()) else QUIET_CACHE
+
+    def _may_wait(self, lacking: str) -> bool:
+        budget, taken = self.runner.budget, self.clock() - self.start
+        if lacking == QUIET_CACHE:
+            return self.waited_for_quiet < budget.calm * taken
+        return (self.in_time or not budget.hurry) and self.waited < max(self.least_wait, budget.wait * taken)
+
+    def _wait(self, lacking: str) -> None:
+        self.runner.watch.sleep(LOOK_AGAIN)
+        if lacking == QUIET_CACHE:
+            self.waited_for_quiet += LOOK_AGAIN
+        else:
+            self.waited += LOOK_AGAIN
 
     def _result(self, case: Case) -> Result:
         if case.full_name not in self.results:

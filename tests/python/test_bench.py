@@ -204,7 +204,7 @@ def test_visits_of_a_case_are_set_up_anew_and_in_turns():
 
 
 def test_a_lucky_interval_does_not_end_a_thorough_race():
-    assert race.THOROUGH.fewest > race.Budget().fewest and race.THOROUGH.precise < race.Budget().precise
+    assert race.THOROUGH.fewest > race.Budget().fewest and race.THOROUGH.enough > race.Budget().enough
     budget = Budget(block=1e-4, rounds=3, target=1.0, seconds=0.0, least=3, warm=1e-3, fewest=5, visits=9, precise=1e9)
     racer = runner.Runner([runner.native("cpu"), runner.OURS], limits.Limits(), budget)
     assert len(racer.run(Case("exp", lambda setup: forward(torch.exp, setup.normal(64)))).visits) == 5

@@ -106,6 +106,28 @@ def test_a_machine_of_one_state_is_near_in_the_end():
     assert not after([NAN]).one_state
 
 
+def test_the_last_cache_is_what_the_system_says(tmp_path):
+    assert placement.last_cache(tmp_path) is None
+    (tmp_path / "index3").mkdir()
+    (tmp_path / "index3" / "size").write_text("36864K\n")
+    assert placement.last_cache(tmp_path) == 36 * 2**20
+    cache = placement.SharedCache(36 * 2**20)
+    assert cache.size == 16 * 2**20 and cache.size in limits.CPU_SIZES and 1e8 < cache.rate() < 1e13
+
+
+class Cache:
+    """A shared cache of 8 MiB that reads at these shares of its limit, the last one for ever."""
+
+    size = 8 * 2**20
+    limit = limits.Limits(read={size: 1e11})
+
+    def __init__(self, *shares):
+        self.shares = itertools.chain(shares, itertools.repeat(shares[-1]))
+
+    def rate(self):
+        return 1e11 * next(self.shares)
+
+
 class Machine:
     """A clock and processors that change places by a plan: a state a round, and its factor on each side's time."""
 
@@ -156,9 +178,17 @@ def test_a_busy_machine_has_no_placement_but_a_result():
     assert race.run([Machine([NEAR], {}).lane("a", 0.01) for _ in range(2)], BUDGET).placement == ""
 
 
-def visit(state, ratio=2.0, raced=0.5):
+def test_a_visit_knows_how_the_cache_was_before_and_after():
+    machine, watch = Machine([NEAR], {"rival": 1.0, "ours": 1.0}), watching([80])
+    assert race.run([machine.lane("rival", 0.01), machine.lane("ours", 0.01)], BUDGET, watch).cache is None
+    watch.cache = Cache(0.9, 0.7)
+    found = race.run([machine.lane("rival", 0.01), machine.lane("ours", 0.01)], BUDGET, watch)
+    assert found.cache == pytest.approx(0.7e11)
+
+
+def visit(state, ratio=2.0, raced=0.5, cache=None):
     seconds = {"cpu": ratio * 1e-3, "minitorch": 1e-3}
-    return Visit(state, None, 8, seconds, [ratio, ratio * 0.99, ratio * 1.01, 0.01], raced=raced)
+    return Visit(state, None, 8, seconds, [ratio, ratio * 0.99, ratio * 1.01, 0.01], raced=raced, cache=cache)
 
 
 CASE = Case("a", lambda setup: lambda: None, family="f")
@@ -182,6 +212,39 @@ def test_result_is_from_one_placement(states, placement, ratio, more):
     runner.conclude(CASE, result)
     assert (result.placement, result.ratio, runner.wants(result)) == (placement, pytest.approx(ratio), more)
     assert result.rounds == 8 * states.count(placement) and result.low < ratio < result.high
+
+
+@pytest.mark.parametrize(
+    "shares,ratio,quiet",
+    [
+        ([1.0, 0.9, 0.5], 2.0, True),  # two do
+        ([1.0, 0.5, 0.5], None, False),
+        ([0.5, 0.6], 3.0, False),
+        ([None, None], 2.0, None),
+        ([None, 0.5, 0.5], None, None),  # of a run before the cache was looked at
+    ],
+)
+def test_visits_to_a_quiet_cache_count(shares, ratio, quiet):
+    runner = Runner(SIDES, Cache.limit, watch=watching([80]))
+    runner.watch.cache = Cache(1.0)
+    result = runner.start(CASE)
+    for share in shares:
+        loud = share is not None and share < placement.QUIET
+        result.visits.append(visit(NEAR, 3.0 if loud else 2.0, cache=share and 1e11 * share))
+    runner.conclude(CASE, result)
+    assert result.quiet is quiet and (ratio is None or result.ratio == pytest.approx(ratio))
+
+
+def test_quiet_visits_do_instead_of_many():
+    budget = Budget(fewest=12, quiet=4)
+    runner = Runner(SIDES, Cache.limit, budget, watch=watching([80]))
+    runner.watch.cache = Cache(1.0)
+    for share, enough in ((1.0, 4), (0.5, 12)):
+        result = runner.start(CASE)
+        while runner.wants(result):
+            result.visits.append(visit(NEAR, raced=0.1, cache=1e11 * share))
+            runner.conclude(CASE, result)
+        assert len(result.visits) == enough
 
 
 @pytest.mark.parametrize(
@@ -334,6 +397,29 @@ def test_waiting_ends():
     made, order = run_suite({"a": [FAR] * 9, "b": [FAR] * 9}, watching([350], time), least_wait=20.0)
     assert order == "ABaabb" and 20 <= time.now < 21
     assert {r.placement for r in made.results.values()} == {FAR} and made.done == 0
+
+
+def test_a_run_waits_for_a_quiet_cache_but_not_for_ever():
+    time, watch = Time(), watching([80])
+    watch.sleep, watch.cache = time.sleep, Cache(*[0.5] * 30, 1.0)
+    runner = Plan({"a": [NEAR] * 3, "b": [NEAR] * 3}, watch, replace(BUDGET, calm=0.9))
+    runner.limits, seen = Cache.limit, []
+    visits, runner.visit = runner.visit, lambda *given: (seen.append(time.now), visits(*given), time.sleep(1.0))
+    judged, runner.judge = runner.judge, lambda *given: (judged(*given), time.sleep(1.0))
+    made = suite.Suite(runner, [Case(name, CASE.make, family="f") for name in "ab"], clock=time.clock)
+    made.run()
+    assert runner.order == "ABababab" and made.done == made.visits
+    assert seen[0] == pytest.approx(2 + 28 * placement.LOOK_AGAIN)
+    assert made.carry()["waited for quiet"] == pytest.approx(28 * placement.LOOK_AGAIN) and made.waited == 0
+
+    time, watch = Time(), watching([80])
+    watch.sleep, watch.cache = time.sleep, Cache(0.5)
+    runner = Plan({"a": [NEAR] * 3}, watch, replace(BUDGET, calm=0.5))
+    runner.limits = Cache.limit
+    visits, runner.visit = runner.visit, lambda *given: (visits(*given), time.sleep(1.0))
+    made = suite.Suite(runner, [CASE], clock=time.clock)
+    made.run()
+    assert runner.order == "Aaaa" and made.waited_for_quiet <= 0.5 * time.now + placement.LOOK_AGAIN
 
 
 def test_the_only_state_of_a_machine_counts_as_near():

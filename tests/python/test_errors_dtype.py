@@ -130,3 +130,20 @@ def test_histc_counts_floats_only(dtype):
     check_error(lambda x: x.histc(3), torch.arange(6).to(dtype))
     check_error(lambda x: x.histc(3, 0, 0), torch.arange(0).to(dtype))
     check_error(lambda x: x.histc(3, 0, 2**70), torch.arange(6).to(dtype))
+
+
+CLAMPS = {
+    "below": lambda x: x.clamp(min=True),
+    "above": lambda x: x.clamp_max_(False),
+    "both": lambda x: x.clamp(False, True),
+    "by tensors": lambda x: x.clamp(x, x),
+    "a list below": lambda x: torch._foreach_clamp_min([x], True),
+    "a list above": lambda x: torch._foreach_minimum_([x], [True]),
+}
+
+
+@pytest.mark.skipif(ASYNCHRONOUS, reason="the kernels on a GPU are not asked")
+@pytest.mark.parametrize("how", CLAMPS)
+@pytest.mark.parametrize("elements", [0, 3])
+def test_booleans_are_not_clamped(how, elements):
+    check_error(CLAMPS[how], torch.ones(elements, dtype=torch.bool))
