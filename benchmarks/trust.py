@@ -5,12 +5,12 @@
     python -m benchmarks.trust ... --fresh                                  # not on from what the file has
 
 Each run is a `minitorch bench --thorough` in processes of its own, since memory laid out anew moves a ratio more than
-another look does. Ten runs of the ten cases take one to two hours. Every run's figures are in the file as soon
-as it ends, and a case's as soon as it was visited (FILE.part): interrupted, the same command goes on. The limits of the
-machine are measured in the first run alone, also when it is another call that goes on. The spread of a case is the
-range of its ratios by their median; beside it stands the spread without the highest and the lowest run. The goal, at
-most 5 %, is for cases that take a millisecond or more; shorter ones are listed apart. Exit status 1 when a goal is
-missed.
+another look does. Ten runs of the ten cases take from half an hour on a quiet machine to several on a loud one. Every
+run's figures are in the file as soon as it ends, and a case's as soon as it was visited (FILE.part): interrupted, the
+same command goes on. The limits of the machine are measured in the first run alone, also when it is another call that
+goes on. The spread of a case is the range of its ratios by their median; beside it stands the spread without the
+highest and the lowest run. The goal, at most 5 %, is for cases that take a millisecond or more; shorter ones are listed
+apart. Exit status 1 when a goal is missed.
 """
 
 import argparse

@@ -234,7 +234,7 @@ def gate(done: list[Result], old: Run | None, new: Run, force: bool, console: Co
     "--only", default="", metavar="REGEX", help="Cases whose name it is found in.", shell_complete=complete_families
 )
 @click.option("--quick", is_flag=True, help="A choice of cases, few rounds: a rough look in under three minutes.")
-@click.option("--thorough", is_flag=True, help="More visits, up to a minute and a half a case: for cases that vary.")
+@click.option("--thorough", is_flag=True, help="More visits, at quiet times if there are any: for cases that vary.")
 @click.option(
     "--floors", is_flag=True, help="Only cases that must reach a ratio; with --quick all of them in few rounds."
 )

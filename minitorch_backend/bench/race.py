@@ -59,7 +59,7 @@ QUICK = Budget(
 )  # fmt: skip
 # Most cases keep their ratio within a percent from run to run, whatever ends their visits. Those that wait for a cache
 # which other guests of the processor share do not: a lucky interval after a few visits would end them.
-THOROUGH = Budget(fewest=12, visits=120, enough=50.0, run=3600.0, quiet=4, calm=0.8)
+THOROUGH = Budget(fewest=12, visits=120, enough=40.0, run=3600.0, quiet=4, calm=0.5)
 # On a GPU nothing moves and the clock is the GPU's own: one visit.
 GPU = Budget(block=0.02, rounds=15, seconds=2.0, least=5, warm=0.6, visits=1, apart=0.0)
 GPU_QUICK = Budget(block=0.01, rounds=9, target=0.03, seconds=1.0, least=3, warm=0.3, visits=1, apart=0.0)
