@@ -37,25 +37,23 @@ void where_stub(at::TensorIterator& iter) {
 void lerp_tensor_stub(at::TensorIteratorBase& iter) {
   named("lerp", "lerp_kernel_tensor", [&] { run_pointwise(PointwiseOp::lerp_tensor, iter); });
 }
-void clamp_tensor_stub(at::TensorIteratorBase& iter) {
-  if (iter.common_dtype() == at::kBool) refuse_as_native("clamp", at::kBool);  // maximum and minimum of two have it
-  run_pointwise(PointwiseOp::clamp_tensor, iter);
-}
+// By tensors or by numbers; of booleans native has only maximum and minimum of two.
 template <class... Bounds>
-void clamp_by_numbers(PointwiseOp op, const char* kernel, at::TensorIteratorBase& iter, const Bounds&... bounds) {
+void clamp(PointwiseOp op, const char* kernel, at::TensorIteratorBase& iter, const Bounds&... bounds) {
   named("clamp", kernel, [&] {
     if (iter.common_dtype() == at::kBool) refuse_as_native("clamp", at::kBool);
     run_pointwise(op, iter, bounds...);
   });
 }
+void clamp_tensor_stub(at::TensorIteratorBase& iter) { clamp(PointwiseOp::clamp_tensor, "clamp_cpu", iter); }
 void clamp_min_stub(at::TensorIteratorBase& iter, at::Scalar low) {
-  clamp_by_numbers(PointwiseOp::clamp_min, "clamp_min_scalar_cpu", iter, low);
+  clamp(PointwiseOp::clamp_min, "clamp_min_scalar_cpu", iter, low);
 }
 void clamp_max_stub(at::TensorIteratorBase& iter, at::Scalar high) {
-  clamp_by_numbers(PointwiseOp::clamp_max, "clamp_max_scalar_cpu", iter, high);
+  clamp(PointwiseOp::clamp_max, "clamp_max_scalar_cpu", iter, high);
 }
 void clamp_scalar_stub(at::TensorIteratorBase& iter, const at::Scalar& low, const at::Scalar& high) {
-  clamp_by_numbers(PointwiseOp::clamp, "clamp_scalar_cpu", iter, low, high);
+  clamp(PointwiseOp::clamp, "clamp_scalar_cpu", iter, low, high);
 }
 
 }  // namespace

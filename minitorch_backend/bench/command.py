@@ -437,7 +437,7 @@ class Command:
         """What a result file says besides machine and versions: native's memory, and who raced."""
         policy = heap.set_policy(self.malloc, self.backend)
         raced = {"malloc": policy, "rival": sides[0].name, "ours": sides[-1].name}
-        return raced | {mode: True for mode in ("quick", "thorough") if self.options[mode]}
+        return raced | {mode: True for mode in machine.SAME_VISITS if self.options[mode]}
 
     def earlier(self, facts: dict) -> Run | None:
         """The run that --resume goes on with. Raises ClickException when it was of something else."""
@@ -445,7 +445,7 @@ class Command:
             return None
         run = read_run(self.json_path)
         # A pass of the same run goes on whatever became of the source tree meanwhile. Visits of --quick are short ones.
-        same = (*machine.SAME, "quick", "thorough", *(() if supervisor.carried() else ("commit",)))
+        same = (*machine.SAME, *machine.SAME_VISITS, *(() if supervisor.carried() else ("commit",)))
         found = machine.differences(run.machine | results.sides(run), facts, same)
         if found:
             raise click.ClickException(f"{self.json_path} cannot be resumed, it is of another run: {'; '.join(found)}")

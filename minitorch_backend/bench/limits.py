@@ -92,20 +92,23 @@ class Limits:
         return cls(peak=dict(data["peak"]), **by_size)
 
 
+def best_run(
+    op: "_C.ProbeOp", dtype: torch.dtype, a: torch.Tensor, b: torch.Tensor, repeats: int = 1
+) -> tuple[float, float]:
+    """Seconds and operations (or bytes) of the shortest of a few runs."""
+    found = []
+    for _ in range(REPEATS):
+        start = time.perf_counter()
+        operations = _C.probe(op, dtype, a, b, repeats)
+        found.append((time.perf_counter() - start, operations))
+    return min(found)
+
+
 def _probe(op: "_C.ProbeOp", dtype: torch.dtype, a: torch.Tensor, b: torch.Tensor) -> float:
     """Operations per second of the best of a few runs, long enough that longer ones are no better."""
-
-    def run(repeats: int) -> tuple[float, float]:
-        found = []
-        for _ in range(REPEATS):
-            start = time.perf_counter()
-            operations = _C.probe(op, dtype, a, b, repeats)
-            found.append((time.perf_counter() - start, operations))
-        return min(found)
-
     repeats, best = 1, 0.0
     while True:
-        seconds, operations = run(repeats)
+        seconds, operations = best_run(op, dtype, a, b, repeats)
         rate = operations / seconds
         if seconds >= PROBE_SECONDS and 0 < rate <= 1.2 * best:
             return max(rate, best)

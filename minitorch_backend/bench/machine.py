@@ -105,6 +105,7 @@ SAME_MACHINE = ("processor", "processors", "memory", "device", "backend", "isa",
 SAME_VERSION = ("torch", "cuda", "driver")
 SAME_POLICY = ("malloc", "environment")
 SAME_SIDES = ("rival", "ours", "kernel")  # kernel: a user's file that is one of the sides
+SAME_VISITS = ("quick", "thorough")  # of a run that goes on, but not of two that are compared
 SAME = (*SAME_MACHINE, *SAME_VERSION, *SAME_POLICY, *SAME_SIDES)
 # What files from before these were kept have of them.
 MISSING = {"malloc": "default", "environment": {}, "quick": False, "thorough": False}

@@ -130,7 +130,7 @@ def run(lanes: list[Lane], budget: Budget, watch: Placement | None = None) -> Ro
     another will come.
     """
     cache = watch.cache if watch else None
-    rate = cache.rate() if cache else None
+    rate = cache.rate() if cache else math.nan
     for lane in lanes:
         lane.warm_up(budget)
     spent, look = 0.0, budget.rounds
@@ -153,7 +153,7 @@ def run(lanes: list[Lane], budget: Budget, watch: Placement | None = None) -> Ro
                 break
             look = int(done * 1.3)  # a look takes milliseconds itself
     found = _choose(lanes, states, latencies, budget)
-    found.cache = min(rate, cache.rate()) if cache and rate else None
+    found.cache = min(rate, cache.rate()) if cache else None
     return found
 
 

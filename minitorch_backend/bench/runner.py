@@ -97,7 +97,7 @@ class Runner:
         if self.budget.hurry and not in_time:
             return not result.visits
         good = [visit for visit in result.visits if counts(visit)]
-        quiet = sum(visit.cache is not None and self.is_quiet(visit) for visit in good)
+        quiet = sum(map(self.is_quiet, good))
         if len(good) < min(self.budget.fewest, self.budget.visits) and quiet < self.budget.quiet:
             return True
         if not in_time or len(good) >= self.budget.visits:
@@ -179,8 +179,8 @@ class Runner:
         return []
 
     def is_quiet(self, visit: Visit) -> bool:
-        """Whether nobody else used the shared cache, as far as is known."""
-        return visit.cache is None or self.reads_quietly(visit.cache)
+        """Whether it is known that nobody else used the shared cache."""
+        return visit.cache is not None and self.reads_quietly(visit.cache)
 
     def reads_quietly(self, rate: float) -> bool:
         """Whether that rate of reading the shared cache, in bytes per second, is what this machine can do."""

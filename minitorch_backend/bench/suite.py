@@ -44,8 +44,7 @@ class Suite:
     clock: Callable[[], float] = time.monotonic
     shift: float = math.inf
     missed: dict[str, int] = field(default_factory=dict)
-    waited: float = 0.0
-    waited_for_quiet: float = 0.0
+    waited: dict[str, float] = field(default_factory=lambda: dict.fromkeys((NEAR_PROCESSORS, QUIET_CACHE), 0.0))
     interrupted: bool = False
     unfinished: bool = False
     start: float = math.nan
@@ -100,13 +99,12 @@ class Suite:
                 self.unfinished = True
                 return
             lacking = self._lacking()
-            if not lacking:
-                self._visit(min(due, key=self._turn))
-            elif unjudged := [case for case in due if not self._result(case).judged]:
+            if lacking and (unjudged := [case for case in due if not self._result(case).judged]):
                 self._judge(unjudged[0])
-            elif self._may_wait(lacking):
+            elif lacking and self._may_wait(lacking):
                 self.tell(f"waiting for {lacking}, {len(due)} cases to go", self.done)
-                self._wait(lacking)
+                watch.sleep(LOOK_AGAIN)
+                self.waited[lacking] += LOOK_AGAIN
             elif lacking == NEAR_PROCESSORS:
                 break
             else:
@@ -132,15 +130,13 @@ class Suite:
         """What the next process must know besides the results, as JSON has it."""
         watch = self.runner.watch
         return {
-            "start": self.start, "missed": self.missed, "waited": self.waited,
-            "waited for quiet": self.waited_for_quiet,
+            "start": self.start, "waited": self.waited, "missed": self.missed,
             "watch": watch and {"start": watch.start, "latencies": watch.latencies},
         }  # fmt: skip
 
     def take(self, carried: dict) -> None:
         """Go on from what the process before carried."""
         self.start, self.waited, self.missed = carried["start"], carried["waited"], carried["missed"]
-        self.waited_for_quiet = carried["waited for quiet"]
         if (watch := self.runner.watch) and carried["watch"]:
             watch.start, watch.latencies = carried["watch"]["start"], carried["watch"]["latencies"]
             watch.lowest = min(watch.latencies, default=math.inf)
@@ -163,15 +159,8 @@ class Suite:
     def _may_wait(self, lacking: str) -> bool:
         budget, taken = self.runner.budget, self.clock() - self.start
         if lacking == QUIET_CACHE:
-            return self.waited_for_quiet < budget.calm * taken
-        return (self.in_time or not budget.hurry) and self.waited < max(self.least_wait, budget.wait * taken)
-
-    def _wait(self, lacking: str) -> None:
-        self.runner.watch.sleep(LOOK_AGAIN)
-        if lacking == QUIET_CACHE:
-            self.waited_for_quiet += LOOK_AGAIN
-        else:
-            self.waited += LOOK_AGAIN
+            return self.waited[lacking] < budget.calm * taken
+        return (self.in_time or not budget.hurry) and self.waited[lacking] < max(self.least_wait, budget.wait * taken)
 
     def _result(self, case: Case) -> Result:
         if case.full_name not in self.results:

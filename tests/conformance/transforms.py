@@ -1,5 +1,6 @@
 """What torch.vmap, torch.func.grad and FakeTensorMode make of an operator on both devices, for a few samples of each."""
 
+import functools
 from collections.abc import Callable
 from typing import Any
 
@@ -61,7 +62,8 @@ def check_vmap(ctx: Context, limit: int | None) -> None:
 
             arguments = tree_unflatten(batched, spec)
             there = crossed(ctx.op, arguments)
-            native = call_native(ctx, lambda a=arguments: run(a), again=lambda a=arguments: run(a))
+            made = functools.partial(run, arguments)
+            native = call_native(ctx, made, again=made)
             ours = call(lambda a=there: run(a))
             try:
                 compare_errors(native, ours)

@@ -410,7 +410,8 @@ def test_a_run_waits_for_a_quiet_cache_but_not_for_ever():
     made.run()
     assert runner.order == "ABababab" and made.done == made.visits
     assert seen[0] == pytest.approx(2 + 28 * placement.LOOK_AGAIN)
-    assert made.carry()["waited for quiet"] == pytest.approx(28 * placement.LOOK_AGAIN) and made.waited == 0
+    assert made.carry()["waited"][suite.QUIET_CACHE] == pytest.approx(28 * placement.LOOK_AGAIN)
+    assert made.waited[suite.NEAR_PROCESSORS] == 0
 
     time, watch = Time(), watching([80])
     watch.sleep, watch.cache = time.sleep, Cache(0.5)
@@ -419,7 +420,7 @@ def test_a_run_waits_for_a_quiet_cache_but_not_for_ever():
     visits, runner.visit = runner.visit, lambda *given: (visits(*given), time.sleep(1.0))
     made = suite.Suite(runner, [CASE], clock=time.clock)
     made.run()
-    assert runner.order == "Aaaa" and made.waited_for_quiet <= 0.5 * time.now + placement.LOOK_AGAIN
+    assert runner.order == "Aaaa" and made.waited[suite.QUIET_CACHE] <= 0.5 * time.now + placement.LOOK_AGAIN
 
 
 def test_the_only_state_of_a_machine_counts_as_near():
